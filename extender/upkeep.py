@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from extender.binding.driver import Driver
+from extender.binding.recording import Records, record_gpus
 from extender.binding.release import Attention, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
 from extender.binding.unbound_pods import fence_listed, list_unbound
@@ -49,6 +50,7 @@ class Upkeep:
     had_a_round: bool = False
     """A round has ended: a node that was without a ledger at the start is so for a reason."""
     _repairs: Repairs = field(default_factory=Repairs)
+    _records: Records = field(default_factory=Records)
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
     _told_of_obstacle: float = -OBSTACLE_SECONDS
 
@@ -70,6 +72,7 @@ class Upkeep:
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
         await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
+        await asyncio.gather(*(self._record(name, slots) for name in self._records.due(self.state, now)))
         self.had_a_round = True
 
     async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
@@ -124,6 +127,14 @@ class Upkeep:
                 return
         self._repairs.take_note(name, done, self.driver.now())
         self._tell_of_repair(name, done)
+
+    async def _record(self, name: str, slots: asyncio.Semaphore) -> None:
+        async with slots, self.turn(name):
+            deadline = self.driver.deadline()
+            try:
+                await self.driver.drive(record_gpus(self.state, name), deadline)
+            except Exception:
+                log.exception("recording GPUs failed", node=name)
 
     def _tell_of_silence(self, name: str) -> None:
         view = self.state.views.get(name)

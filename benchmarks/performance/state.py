@@ -143,7 +143,8 @@ def populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
     for position, node in enumerate(nodes):
         made = store.create(NODES, "", node_object(node))["metadata"]
         claims = _run_all(store, node, pods // len(nodes) + (position < pods % len(nodes)))
-        annotations = made["annotations"] | {keys.LEDGER: encode_ledger(Ledger(1, claims, made["uid"]))}
+        uuids = tuple(gpu.uuid for gpu in node.topology.gpus)
+        annotations = made["annotations"] | {keys.LEDGER: encode_ledger(Ledger(1, claims, made["uid"], uuids))}
         store.modify(NODES, "", node.name, partial(merge_patch, patch={"metadata": {"annotations": annotations}}))
         with_gpus += len({claim.uid for claim in claims})
     store.compact()

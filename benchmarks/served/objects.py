@@ -38,7 +38,8 @@ def node_of(name: str, server: Server) -> Json:
         keys.GPU_RESOURCE: str(len(gpus)),
         keys.SHARE_RESOURCE: str(WHOLE_GPU_MILLI * len(gpus)),
     }
-    annotations = {keys.OBSERVED: encode_observed(Observed({})), keys.LEDGER: encode_ledger(Ledger(0))}
+    ledger = Ledger(0, gpus=tuple(gpu.uuid for gpu in gpus))
+    annotations = {keys.OBSERVED: encode_observed(Observed({})), keys.LEDGER: encode_ledger(ledger)}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -107,6 +107,10 @@ def agent_annotations(
     return {**patch.annotations, keys.OBSERVED: encode_observed(Observed({}))}
 
 
+def _uuids(topology: NodeTopology) -> tuple[str, ...]:
+    return tuple(gpu.uuid for gpu in topology.gpus)
+
+
 def node_object(node: SimulatedNode) -> Json:
     """Return a Ready Node with its status and an empty ledger, so that one POST makes it schedulable."""
     topology = node.topology
@@ -127,7 +131,7 @@ def node_object(node: SimulatedNode) -> Json:
         "metadata": {
             "name": node.name,
             "labels": {"kubernetes.io/hostname": node.name, **node.labels},
-            "annotations": written | {keys.LEDGER: encode_ledger(Ledger(0))},
+            "annotations": written | {keys.LEDGER: encode_ledger(Ledger(0, gpus=_uuids(topology)))},
         },
         "status": {
             "capacity": resources,
@@ -193,7 +197,7 @@ async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str) -> None
     identity = (await client.call("POST", pods, pod)).ok()["metadata"]
     uid, version = identity["uid"], identity["resourceVersion"]
     claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version, memory_gib=gib) for gpu in gpus)
-    ledger = encode_ledger(Ledger(1, claims, node_uid))
+    ledger = encode_ledger(Ledger(1, claims, node_uid, _uuids(node.topology)))
     patch = {"metadata": {"annotations": {keys.LEDGER: ledger}}}
     (await client.call("PATCH", f"/api/v1/nodes/{node.name}", patch, content_type=MERGE_PATCH)).ok()
     placement = encode_placement(PlacementRecord({"main": gpus}, memory_gib={"main": gib} if gib else {}))

@@ -70,7 +70,8 @@ def swap_ledger(
 
 
 def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
-    """Write the claims down, each of a slice with its GPU; what cannot stand beside one before it is left out."""
+    """Write the claims down, each of a slice with its GPU, and the node's own GPUs; what cannot stand beside a claim is left out."""
     slices = view.silicon.slices
     named = (replace(claim, parent=slices[claim.gpu]) if claim.gpu in slices else claim for claim in claims)
-    return encode_ledger(Ledger(next_generation(view), tuple(going_together(named)), view.node.metadata.uid))
+    kept = tuple(going_together(named))
+    return encode_ledger(Ledger(next_generation(view), kept, view.node.metadata.uid, view.owned_gpus))

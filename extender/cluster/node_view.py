@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from extender.cluster.caches.publishers import recorded_gpus
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
 from extender.cluster.candidates.holds import Held
@@ -37,6 +38,7 @@ from extender.cluster.ownership.unledgered import unledgered_of
 from extender.cluster.shares import known_as_shared, shares_of
 from topology.annotations.records import Claim, Holder, Observed, Sharer
 from topology.node.silicon import Silicon
+from topology.node.slices import MAX_DEVICES
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
 from topology.placement.decide import Decision
 from topology.placement.rails import NO_RAILS, Rails
@@ -85,6 +87,8 @@ class NodeView:
     """What other health agents say of its GPUs, what closes it first."""
     dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
+    not_owned: frozenset[str] = frozenset()
+    """GPUs that it publishes, and another node may own."""
 
     @property
     def name(self) -> str:
@@ -105,6 +109,23 @@ class NodeView:
     def is_ledger_known(self) -> bool:
         """Whether the ledger can be read as it is now, and may be written: else what is known of it is older."""
         return not self.is_broken and self.payloads.ledger.problem is None
+
+    @property
+    def owned_gpus(self) -> tuple[str, ...] | None:
+        """The GPUs that the ledger is to record; `None`: nothing, as long as the topology is not known."""
+        recorded = recorded_gpus(self.payloads)
+        if self.payloads.topology.value is None:
+            return self.payloads.ledger.value.gpus if self.payloads.ledger.value else None
+        published = (uuid for uuid in self.uuids if uuid not in self.not_owned)
+        return tuple(sorted({*published, *recorded}))[:MAX_DEVICES]
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether the ledger does not record the GPUs that the node owns."""
+        ledger = self.payloads.ledger.value
+        if ledger is None or not self.is_ledger_known or self.payloads.defect is not None:
+            return False
+        return self.owned_gpus != ledger.gpus
 
     @property
     def is_amiss(self) -> bool:
@@ -306,7 +327,7 @@ def derive(
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
     dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
-    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted})
+    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *surroundings.not_owned})
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0
@@ -335,6 +356,7 @@ def derive(
         silicon=silicon,
         signs=surroundings.signs,
         dra=dra,
+        not_owned=surroundings.not_owned,
     )
 
 

@@ -156,6 +156,12 @@ class ClusterState:
         return self._views.sick
 
     @property
+    def unrecorded(self) -> Collection[str]:
+        """The nodes whose ledgers do not record the GPUs that they own."""
+        self.refresh()
+        return self._views.unrecorded
+
+    @property
     def sums(self) -> Sums:
         """What is added up over all nodes."""
         self.refresh()

@@ -13,7 +13,7 @@ from extender.cluster.caches.agents import AgentPods, Hearing
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
-from extender.cluster.caches.publishers import Publishers
+from extender.cluster.caches.publishers import Publishers, recorded_gpus
 from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
@@ -56,6 +56,8 @@ class Views:
         """Nodes with GPUs that two live pods hold."""
         self.sick: set[str] = set()
         """Nodes with GPUs that are unfit through themselves."""
+        self.unrecorded: set[str] = set()
+        """Nodes whose ledgers do not record the GPUs that they own."""
         self.sums = Sums()
         self._sources = sources
         self._shapes = shapes
@@ -96,7 +98,7 @@ class Views:
         """Do so one view after the other; between two of them anybody may `refresh`, or hear of more."""
         while self._batch or self._dirty:
             if not self._batch:
-                self._batch = sorted(self._dirty, key=self._seniority, reverse=True)
+                self._batch = sorted(self._dirty, reverse=True)
                 self._dirty.clear()
             self._derive(self._batch.pop())
             yield
@@ -108,8 +110,11 @@ class Views:
         self.amiss.discard(name)
         self.quarantined.discard(name)
         self.sick.discard(name)
+        self.unrecorded.discard(name)
         gpus = known.payloads.topology.value if known else None
-        self._dirty |= self._publishers.publish(name, gpus.uuids if gpus else ())
+        self._dirty |= self._publishers.publish(
+            name, gpus.uuids if gpus else (), recorded_gpus(known.payloads) if known else ()
+        )
         if known is None:
             self.sums.put(name, None)
             self._shapes.put(name, None)
@@ -139,16 +144,15 @@ class Views:
         status = known.payloads.status.value
         if status and any(gpu.sick_since is not None for gpu in status.gpus):
             self.sick.add(name)
-
-    def _seniority(self, name: str) -> tuple[str, str]:
-        """Order nodes by age: the elder one speaks for a GPU that two of them list."""
-        known = self._sources.nodes.get(name)
-        return (known.node.metadata.creation_timestamp or "" if known else "", name)
+        if view.is_unrecorded:
+            self.unrecorded.add(name)
 
     def _surroundings(self, known: KnownNode) -> Surroundings:
-        name = known.name
+        name, gpus = known.name, known.payloads.topology.value
+        not_owned = self._publishers.not_owned(name)
         return Surroundings(
-            is_duplicate_publisher=self._publishers.is_duplicate(name),
+            is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
+            not_owned=not_owned,
             agent_is_silent=self._sources.hearing.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),

@@ -14,6 +14,7 @@ HELD_BY_CLAIM = "held by ResourceClaim "
 TAINTED = "tainted by its DRA driver: "
 HAS_WHOLE = "has the whole GPU"
 HAS_EARLIER = "still has a MIG slice of an earlier cut"
+NOT_OWNED = "published by another node, too"
 _NAMED = 3
 RECORDED = "held by a pod of which the ledger does not know yet"
 
@@ -36,6 +37,8 @@ def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
         found.append(HELD_BY_CLAIM + _named(claims))
     if taint := view.dra.tainted.get(_gpu_of(view, position)):
         found.append(TAINTED + taint)
+    if _gpu_of(view, position) in view.not_owned:
+        found.append(NOT_OWNED)
     if observed and uuid in observed.shared:
         pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in observed.shared[uuid])
         found.append(f"held in parts by {', '.join(pods)}")

@@ -6,6 +6,7 @@ import time
 from asyncio import Lock
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from topology.annotations.records import (
     Observed,
     PlacementRecord,
     decode_ledger,
+    encode_ledger,
     encode_observed,
     encode_placement,
 )
@@ -86,6 +88,16 @@ async def test_a_damaged_ledger_is_rebuilt_and_the_node_is_told(text: str | None
         await until(lambda: told(extender, "GPULedgerBroken") and told(extender, "GPULedgerRebuilt"))
         assert {about["kind"] for about in told(extender, "GPULedgerBroken")} == {"Node"}
         assert 'gputopo_ledger_repairs_total{kind="rebuilt"} 1.0' in (await extender.get("/metrics"))[1]
+
+
+async def test_the_gpus_of_a_node_are_recorded(tmp_path: Path) -> None:
+    """After an upgrade: the ledger of an earlier version says nothing of them, and the claims stay."""
+    async with serving(tmp_path, N1) as extender:
+        before = decode_ledger(written_on(extender)[keys.LEDGER])
+        older = replace(before, generation=before.generation + 10_000, gpus=None)
+        await annotate(extender, "n1", keys.LEDGER, encode_ledger(older))
+        await until(lambda: decode_ledger(written_on(extender)[keys.LEDGER]).gpus == tuple(sorted(UUIDS)))
+        assert decode_ledger(written_on(extender)[keys.LEDGER]).claims == before.claims
 
 
 async def test_a_stranger_is_adopted(tmp_path: Path) -> None:

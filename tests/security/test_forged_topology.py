@@ -13,8 +13,9 @@ import pytest
 from extender.cluster.caches.topology_changes import WINDOW_SECONDS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
-from tests.extender.builders import args, at, cluster, free, node, pod
+from tests.extender.builders import args, at, cluster, free, gpus, node, pod
 from topology.annotations import keys
+from topology.annotations.records import Ledger, encode_ledger
 
 Forge = Callable[[dict[str, Any]], object]
 
@@ -76,8 +77,9 @@ def test_n16_forgery_is_seen_through_soon(
 def test_n16_another_nodes_gpus_are_no_claim_on_them() -> None:
     """Who publishes a neighbour's GPUs as its own takes none of them away, and has none to give itself."""
     stolen = (node("good").metadata.annotations or {})[keys.TOPOLOGY]
-    state = cluster(node("good"), node("bad"))
+    good, bad = (encode_ledger(Ledger(1, (), "", gpus(name, *range(8)))) for name in ("good", "bad"))
+    state = cluster(node("good", ledger=good), node("bad", ledger=bad))
     assert set(passing(state)) == {"good", "bad"}
-    state.nodes.changed(node("bad", version=2, topology=stolen))
+    state.nodes.changed(node("bad", version=2, topology=stolen, ledger=bad))
     assert (len(free(state, "good")), len(free(state, "bad"))) == (8, 0)
     assert passing(state) == ["good"]

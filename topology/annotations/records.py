@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -61,6 +61,8 @@ class Ledger:
     claims: tuple[Claim, ...] = ()
     node_uid: str = ""
     """The node incarnation that the claims are about."""
+    gpus: tuple[str, ...] | None = None
+    """UUIDs that belong to this node and to no other; `None`: an extender wrote it that records none."""
 
     def __post_init__(self) -> None:
         seen: dict[str, Claim] = {}
@@ -178,6 +180,7 @@ class _Ledger(Schema):
     generation: Count
     node_uid: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,96}$")] = ""
     claims: Annotated[list[_Claim], Field(max_length=MAX_DEVICES)]
+    gpus: Annotated[list[Uuid], Field(max_length=MAX_DEVICES)] | None = None
 
 
 MAX_CONTAINERS = 256
@@ -233,6 +236,8 @@ def encode_ledger(ledger: Ledger) -> str:
     payload: dict[str, Any] = {"generation": ledger.generation}
     if ledger.node_uid:
         payload["node_uid"] = ledger.node_uid
+    if ledger.gpus is not None:
+        payload["gpus"] = sorted(ledger.gpus)
     payload["claims"] = [
         {
             "gpu": claim.gpu,
@@ -257,9 +262,10 @@ def decode_ledger(text: str | bytes) -> Ledger:
     payload = read(_Ledger, text)
     claims = tuple(map(_decode_claim, payload.claims))
     # Checked in the order of the payload, so that the path of a refusal is the reader's.
-    ledger = Ledger(payload.generation, claims, payload.node_uid)
+    gpus = None if payload.gpus is None else tuple(payload.gpus)
+    ledger = Ledger(payload.generation, claims, payload.node_uid, gpus)
     in_order = tuple(sorted(claims, key=_by_gpu))
-    return ledger if in_order == claims else Ledger(ledger.generation, in_order, ledger.node_uid)
+    return ledger if in_order == claims else replace(ledger, claims=in_order)
 
 
 def _decode_claim(said: _Claim) -> Claim:

@@ -61,7 +61,9 @@ class Surroundings:
     """What is known of a node from elsewhere than its own annotations."""
 
     is_duplicate_publisher: bool = False
-    """It publishes a GPU that another node published first."""
+    """It owns none of the GPUs that it publishes."""
+    not_owned: frozenset[str] = frozenset()
+    """UUIDs of the GPUs that it publishes and does not own."""
     agent_is_silent: bool = False
     """Its agent has not written for too long, as this process has seen it."""
     agent_is_ready: bool | None = None

@@ -139,4 +139,4 @@ class NodePayloads:
 def _merged(ours: Ledger, theirs: Ledger) -> Ledger:
     """Return our claims, and those of theirs that can stand beside them: they have to be looked into."""
     claims = going_together((*ours.claims, *theirs.claims))
-    return Ledger(max(ours.generation, theirs.generation), tuple(claims), ours.node_uid)
+    return Ledger(max(ours.generation, theirs.generation), tuple(claims), ours.node_uid, ours.gpus)

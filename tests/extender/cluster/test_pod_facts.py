@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.objects.gpu_pods import GpuPod, has_place_for_ours, has_stopped, read_gpu_pod, read_request
 from extender.cluster.objects.kinds import Container, ContainerState, ContainerStatus, Pod, ResourceRequirements
@@ -153,27 +152,6 @@ def test_who_names_the_resource_anywhere_is_kept_whole(field: str) -> None:
     )
     both = msgspec.structs.replace(item, spec=msgspec.structs.replace(spec, containers=[beside, container]))
     assert feed.keep(both) == both
-
-
-def test_the_first_that_published_a_gpu_speaks_for_it_until_it_no_longer_does() -> None:
-    """Those for whom that changes something are told."""
-    publishers = Publishers()
-    assert publishers.publish("n1", ("a", "b")) == set()
-    assert publishers.publish("n2", ("b", "c")) == set()
-    assert publishers.publish("n2", ("c", "b")) == set()
-    assert (publishers.is_duplicate("n1"), publishers.is_duplicate("n2"), publishers.is_duplicate("n3")) == (
-        False,
-        True,
-        False,
-    )
-    assert publishers.publish("n1", ("a",)) == {"n2"}
-    assert not publishers.is_duplicate("n2")
-    assert publishers.publish("n1", ("a", "b")) == set()
-    assert publishers.is_duplicate("n1")
-    assert publishers.publish("n2", ()) == {"n1"}
-    assert not publishers.is_duplicate("n1")
-    assert publishers.publish("n1", ()) == set()
-    assert (publishers._nodes, publishers._uuids) == ({}, {})
 
 
 def test_a_shape_without_a_topology_says_so() -> None:

@@ -58,6 +58,16 @@ def test_claim_on_a_slice_names_its_gpu_beside_the_fixed_keys() -> None:
     assert decode_ledger(text.replace(',"parent":"GPU-b"', "")).claims == (replace(OF_SLICE, parent=""),)
 
 
+def test_ledger_records_the_gpus_of_its_node_in_order() -> None:
+    """One without a record is not one that records none: an earlier version wrote it."""
+    text = encode_ledger(Ledger(1, gpus=("GPU-b", "GPU-a")))
+    assert text == '{"v":1,"generation":1,"gpus":["GPU-a","GPU-b"],"claims":[]}'
+    assert decode_ledger(text).gpus == ("GPU-a", "GPU-b")
+    assert [decode_ledger(encode_ledger(Ledger(1, gpus=gpus))).gpus for gpus in (None, ())] == [None, ()]
+    with pytest.raises(PayloadError):
+        decode_ledger(text.replace("GPU-b", "GPU b"))
+
+
 def test_empty_ledger_is_a_ledger() -> None:
     """Missing and empty are different things; this one is empty."""
     assert decode_ledger(encode_ledger(Ledger(0))) == Ledger(0)

@@ -10,7 +10,6 @@ from extender.cluster.candidates.openness import (
     AGENT_NOT_READY,
     AGENT_SILENT,
     BY_DRA,
-    DUPLICATE_PUBLISHER,
     NONE_WHOLE,
     NOT_READY,
     PLUGIN_NOT_READY,
@@ -20,10 +19,8 @@ from extender.cluster.objects.kinds import Container, ContainerStatus, Node, Obj
 from extender.cluster.state import ClusterState
 from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
-from topology.annotations.codec import encode_topology
 from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
-from topology.formats.catalog import machine
 from topology.node.offers import Offer, OfferForm
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 
@@ -235,57 +232,6 @@ def test_a_node_of_which_no_gpu_is_offered_whole_is_closed(
     """Where it is known of each GPU, and only there; what is known of single ones is the agent's to say."""
     told = tuple(GpuStatus(gpu, offers=made) for gpu, made in zip(gpus("n1", 0, 1), offers, strict=True))
     assert closed(cluster(node(status=encode_status(NodeStatus(1, told))))) == reason
-
-
-class TestDuplicatePublishers:
-    """N16: a UUID exists once."""
-
-    def duplicate(self, name: str, of: str, *, created: str = "", version: int = 1) -> Node:
-        """Build a node that publishes the GPUs of another one."""
-        built = node(name, topology=encode_topology(machine("dgx-a100", host=of)), version=version)
-        metadata = msgspec.structs.replace(built.metadata, creation_timestamp=created)
-        return msgspec.structs.replace(built, metadata=metadata)
-
-    def test_the_later_of_two_nodes_with_one_gpu_is_refused(self) -> None:
-        """The first one is none the worse for it, nor is anybody else."""
-        state = cluster(node("n5"), node("n6"))
-        assert free(state, "n5") == ALL
-        state.nodes.changed(self.duplicate("n1", of="n5"))
-        assert (closed(state), closed(state, "n5"), closed(state, "n6")) == (DUPLICATE_PUBLISHER, None, None)
-        assert (free(state), free(state, "n5")) == ((), ALL)
-
-    def test_of_two_that_are_listed_at_once_the_elder_is_the_first(self) -> None:
-        """The API server says when each was created, which no node can choose."""
-        elder, younger = (
-            self.duplicate(name, of="n5", created=f"2026-01-0{day}T00:00:00Z") for name, day in (("n7", 1), ("n1", 2))
-        )
-        state = cluster(younger, elder)
-        assert (closed(state, "n7"), closed(state)) == (None, DUPLICATE_PUBLISHER)
-
-    def test_the_second_may_speak_when_the_first_is_gone(self) -> None:
-        """A machine that came back under a new name."""
-        state = cluster(node("n1"))
-        assert closed(state) is None
-        state.nodes.changed(self.duplicate("n2", of="n1"))
-        assert closed(state, "n2") == DUPLICATE_PUBLISHER
-        state.nodes.deleted(node("n1", version=9))
-        assert closed(state, "n2") is None
-
-    def test_or_when_it_publishes_other_gpus(self) -> None:
-        """A card was moved from one machine to the other."""
-        state = cluster(node("n1"))
-        state.nodes.changed(self.duplicate("n2", of="n1"))
-        assert closed(state, "n2") == DUPLICATE_PUBLISHER
-        state.nodes.changed(self.duplicate("n1", of="n9", version=9))
-        assert (closed(state), closed(state, "n2")) == (None, None)
-
-    def test_a_topology_that_cannot_be_read_takes_nothing_from_its_node(self) -> None:
-        """Its GPUs are known from before, and stay its own."""
-        state = cluster(node("n1"))
-        assert closed(state) is None
-        state.nodes.changed(node("n1", topology="{", version=2))
-        state.nodes.changed(self.duplicate("n2", of="n1"))
-        assert closed(state, "n2") == DUPLICATE_PUBLISHER
 
 
 def test_a_forged_topology_of_ten_thousand_gpus_closes_its_node_only() -> None:
