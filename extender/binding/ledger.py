@@ -10,15 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from extender.binding.intents import SwapLedger
+from extender.cluster.ledger_room import bytes_beside_shares
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.claims import going_together
 from extender.cluster.ownership.standing import Standing
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.errors import PayloadError
-
-_FOR_WHOLE_GPUS_BYTES = 4096
-"""Of a ledger, that shares leave: a node has far fewer GPUs than pods that could share them."""
 
 
 def next_generation(view: NodeView) -> int:
@@ -56,7 +54,9 @@ def swap_ledger(
         if begun:
             raise
         ledger = _encode(view, kept)  # what is missing counts without a claim, too; what ended must not stay for it
-    if any(claim.memory_gib for claim in claims) and len(ledger) > MAX_BYTES - _FOR_WHOLE_GPUS_BYTES:
+    claimed = {claim.gpu for claim, standing in view.claims if standing is not Standing.FREE}
+    left = bytes_beside_shares(view.payloads, claimed)
+    if any(claim.memory_gib for claim in claims) and len(ledger) > MAX_BYTES - left:
         raise PayloadError("$", "shares are in all of it but what whole GPUs need")
     return SwapLedger(
         node=view.name,

@@ -16,6 +16,7 @@ from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
+from extender.cluster.ledger_room import claims_left
 from extender.cluster.masks import (
     chosen_blindly,
     doubtful_devices,
@@ -40,6 +41,7 @@ from topology.annotations.records import Claim, Holder, Observed, Sharer
 from topology.node.silicon import Silicon
 from topology.node.slices import MAX_DEVICES
 from topology.node.status import DevicePluginStatus, MigStrategy, Mode
+from topology.placement.claims_left import ClaimsLeft
 from topology.placement.decide import Decision
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -196,7 +198,7 @@ class NodeView:
             return self._for_shares(uid, held_for_others).decide(request, to_come)
         idle = self._free_for(uid)
         if own and not own & ~idle:
-            kept = self._with_free(own).decide(request, to_come, idle)
+            kept = self._with_free(own, own=own).decide(request, to_come, idle)
             if kept is UNDECIDED or (isinstance(kept, Placement) and len(kept.gpus) == own.bit_count()):
                 return kept
         return self._beside(uid, held_for_others).decide(request, to_come, idle, rails)
@@ -265,7 +267,8 @@ class NodeView:
         return self._with_free(self.shape.free & gpus).decide(request)
 
     def _beside(self, uid: str, held_for_others: Held) -> Shape:
-        return self._with_free(self._free_for(uid) & ~held_for_others.touched, self.shape.hidden)
+        free = self._free_for(uid) & ~held_for_others.touched
+        return self._with_free(free, self.shape.hidden, self.claimed_by(uid))
 
     def _free_for(self, uid: str) -> int:
         """Return what is free as a pod finds it that may have claims here."""
@@ -286,7 +289,8 @@ class NodeView:
             for across in self.taken_across().values():
                 fit &= ~across
             shares = shares_of(self.payloads, uses, free, fit, hidden_gib(self.holdings))
-            shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares)
+            room = shape.claims_left.plus(len(self.claims_of(uid)))
+            shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares, claims_left=room)
         shares = shape.shares if among is None else shape.shares.among(among)
         free = shape.free & ~held_for_others.touched
         return replace(
@@ -296,8 +300,10 @@ class NodeView:
             shares=shares.beside(held_for_others.gpus, held_for_others.shares),
         )
 
-    def _with_free(self, free: int, hidden: int = 0) -> Shape:
-        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden)
+    def _with_free(self, free: int, hidden: int = 0, own: int = 0) -> Shape:
+        """Return the shape with other free GPUs; the claims on `own` are replaced."""
+        left = self.shape.claims_left.plus(own.bit_count()) if own else self.shape.claims_left
+        return replace(self.shape, free=free, doubtful=self.doubtful & free, hidden=hidden, claims_left=left)
 
 
 def derive(
@@ -335,13 +341,14 @@ def derive(
         blindly = chosen_blindly(gpus, across & fit & ~mask_of(devices, taken | claimed))
     usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
     free = usable & ~excluded_devices(devices, silicon, claimed)
+    left = claims_left(payloads, unledgered_of(claims, holdings, holders, sharers), claimed)
     doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,
         payloads=payloads,
         uuids=gpus.uuids if gpus else (),
         devices=devices,
-        shape=_shape(node, payloads, holdings, holders, free, doubtful, surroundings, fit & ~across, uses),
+        shape=_shape(node, payloads, holdings, holders, free, doubtful, surroundings, fit & ~across, uses, left),
         usable=usable,
         fit=fit,
         doubtful=doubtful,
@@ -386,6 +393,7 @@ def _shape(
     surroundings: Surroundings,
     fit: int,
     uses: Mapping[str, Use],
+    left: ClaimsLeft,
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
@@ -407,6 +415,7 @@ def _shape(
         mig=_strategy(payloads),
         hidden_slices=hidden_slices(holdings),
         shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
+        claims_left=left,
     )
 
 

@@ -33,6 +33,7 @@ from topology.errors import RequestError
 from topology.placement.verdict import UNDECIDED, Placement
 
 CANDIDATES = 16
+ALLOCATED_BY_DRA = "the pod's GPUs are allocated by a ResourceClaim, not by gputopo"
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
 NOT_SYNCED = "the extender has not seen the whole cluster yet"
 
@@ -62,6 +63,8 @@ def filter_in_slices(
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
     if not asked.request.asks:
         return args.passing([*dict.fromkeys(names)])
+    if args.pod.status.extended_resource_claim_status is not None:
+        return ExtenderFilterResult([], None, dict.fromkeys(names, ALLOCATED_BY_DRA))
     allowance = Allowance()
     yield from prepare(state, asked, allowance)
     with state.effort.bounded(allowance):

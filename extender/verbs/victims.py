@@ -190,7 +190,15 @@ class Candidate:
     def _bandwidth(self, victims: Collection[str]) -> float | None:
         shape, free = self.view.shape, self._free_without(victims)
         idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
-        shape = replace(shape, free=free, hidden=self._hidden, hidden_slices=self._hidden_slices, topology_manager=idle)
+        gone = {*victims, *self._in_any_case}
+        shape = replace(
+            shape,
+            free=free,
+            hidden=self._hidden,
+            hidden_slices=self._hidden_slices,
+            topology_manager=idle,
+            claims_left=shape.claims_left.plus(sum(claim.uid in gone for claim, _ in self.view.claims)),
+        )
         if self._request.is_share:
             shape = replace(shape, shares=self._shares_without(victims, free))
         verdict = shape.decide(self._request)

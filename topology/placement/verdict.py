@@ -29,6 +29,8 @@ class Reason(StrEnum):
     GROUP = "group"
     SHARING = "sharing"
     """The node shares no GPU, or cannot just now."""
+    LEDGER_FULL = "ledger-full"
+    """The node's ledger cannot take the pod's claims."""
     KUBELET = "kubelet"
     """The node's kubelet would not admit the pod, or nobody can know whether it would."""
 

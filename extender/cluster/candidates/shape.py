@@ -8,6 +8,7 @@ from extender.cluster.candidates.openness import what_opens
 from extender.cluster.objects.payloads import NO_TOPOLOGY
 from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
+from topology.placement.claims_left import LEDGER_FULL, PLENTY, ClaimsLeft
 from topology.placement.decide import Decision, Situation, decide, devices_for
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.shares import NO_SHARES, Shares, capacity_of
@@ -56,6 +57,8 @@ class Shape:
     """The same as `hidden` of slices, by profile."""
     shares: Shares = NO_SHARES
     """What pods may share of the GPUs."""
+    claims_left: ClaimsLeft = PLENTY
+    """How many more claims the node's ledger takes."""
 
     @property
     def free_gpus(self) -> int:
@@ -103,7 +106,8 @@ class Shape:
             to_come=to_come,
             shares=self.shares.of_free(self.free),
         )
-        return decide(situation, request)
+        verdict = decide(situation, request)
+        return LEDGER_FULL if isinstance(verdict, Placement) and not self.claims_left.takes(verdict) else verdict
 
     def seen_by(self, request: GpuRequest, *, counts: bool) -> object:
         """Return what of the shape makes a difference to the request: shapes that are equal in that get one verdict.
@@ -119,13 +123,15 @@ class Shape:
             return None
         manager = self.topology_manager
         alignment = (manager, self.perhaps_free) if manager is not None else None
-        return topology_class, self.free, self.doubtful, self.hidden, self.plugin_chooses, alignment
+        left = self.claims_left.whole
+        return topology_class, self.free, self.doubtful, self.hidden, self.plugin_chooses, alignment, left
 
     def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 
         And whether that is all: the search for the next one may still go on. Shares go where the one before went for as long as
-        there is room: a GPU takes a hundred of them, and one decision does for all.
+        there is room: a GPU takes a hundred of them, and one decision does for all. What their claims will take of the ledger is
+        not counted: it depends on their names.
         """
         shape, pods = self, 0
         while isinstance(found := shape.decide(request), Placement) and found.gpus:

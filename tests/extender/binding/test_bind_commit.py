@@ -28,6 +28,8 @@ from tests.extender.builders import PAIRS
 from tests.extender.world import Replica, World, answer_once, drive, lose_reply, lose_request, meddle_before
 from topology.annotations import keys
 from topology.annotations.records import Claim, Ledger, encode_ledger
+from topology.placement.claims_left import LEDGER_FULL
+from topology.request.gpu_request import GpuRequest
 
 
 class TestTheBinding:
@@ -201,13 +203,19 @@ class TestOddAnswers:
         assert failure_of(outcome) is Failure.NODE_GONE
 
     def test_a_ledger_that_is_full(self) -> None:
-        """Claims on GPUs that the node lost stay until their pods are gone; nobody reads more than 192."""
+        """Claims on GPUs that the node lost stay until their pods are gone; nobody reads more than 192.
+
+        Filter refuses the pod for the same reason, so bind finds out before it writes.
+        """
         world, replica = ready("p")
         uid = world.store.get(NODES, "", "n1")["metadata"]["uid"]
         lost = tuple(Claim(f"GPU-{number}", "x", "default", "x", "main", "1") for number in range(192))
         world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: encode_ledger(Ledger(2, lost, uid))}}})
         replica.catch_up()
-        assert failure_of(replica.bind("p")) is Failure.LEDGER_FULL
+        outcome = replica.bind("p")
+        assert isinstance(outcome, NotBound)
+        assert (outcome.failure, outcome.message) == (Failure.NO_FIT, LEDGER_FULL.message)
+        assert replica.state.views["n1"].shape.decide(GpuRequest(1)) == LEDGER_FULL
 
     @pytest.mark.parametrize("fault", [lose_reply, lose_request])
     def test_a_drop_that_is_lost_leaves_an_orphan_at_worst(

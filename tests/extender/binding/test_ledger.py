@@ -13,7 +13,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from tests.extender.shares import share
-from topology.annotations.records import Claim, decode_ledger
+from topology.annotations.records import decode_ledger
 from topology.errors import PayloadError
 
 G = gpus("n1", *range(8))
@@ -52,11 +52,12 @@ def test_a_version_that_is_no_number_counts_for_nothing() -> None:
 
 def test_shares_leave_room_in_the_ledger_for_whole_gpus() -> None:
     """Or many small ones on one GPU would keep whole pods from all others of the node."""
-    full, claims = None, list[Claim]()
+    full, claims = None, [share(G[0], "notebook-0", 1)]
+    begun = view(node(claims=tuple(claims)))
     while full is None:
         claims.append(share(G[0], f"notebook-{len(claims)}", 1))
         try:
-            swap_ledger(view(node()), claims=claims)
+            swap_ledger(begun, claims=claims[1:])
         except PayloadError as error:
             full = error
     assert len(claims) > 100
@@ -64,7 +65,7 @@ def test_shares_leave_room_in_the_ledger_for_whole_gpus() -> None:
     found = view(node(claims=tuple(claims[:-1])))
     with pytest.raises(PayloadError):
         swap_ledger(found, claims=claims[-1:])
-    whole = [replace(claim(gpu, "n" * 63), namespace="n" * 63, container="n" * 63) for gpu in G[1:]]
+    whole = [replace(claim(gpu, "u" * 36), name="n" * 253, namespace="n" * 63, container="n" * 63) for gpu in G[1:]]
     assert owners(swap_ledger(found, claims=whole)).keys() == {*G}
 
 

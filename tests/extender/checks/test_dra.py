@@ -13,9 +13,12 @@ from benchmarks.simulated.fleet import SimulatedNode
 from extender.binding.outcome import Failure, NotBound
 from extender.checks.device_classes import DeviceClasses
 from extender.cluster.candidates.openness import BY_DRA
+from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
+from extender.verbs.filter_prioritize import filter_nodes
+from extender.verbs.wire import ExtenderArgs
 from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from tests.extender.world import Replica, World
@@ -106,6 +109,12 @@ def test_a_pod_whose_gpus_come_from_a_claim_is_not_bound() -> None:
     world = World()
     world.add_pod("p")
     world.patch(PODS, "p", {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "p-gpus"}}}, "status")
-    outcome = Replica(world).bind("p")
+    replica = Replica(world)
+    outcome = replica.bind("p")
     assert isinstance(outcome, NotBound)
     assert (outcome.failure, world.claims()) == (Failure.CLAIMED_BY_DRA, {})
+    asked = ExtenderArgs(msgspec.convert(world.find("p"), Pod), node_names=["n1"])
+    answer = filter_nodes(replica.state, asked, replica.clock())
+    assert answer.failed_and_unresolvable_nodes == {"n1": outcome.message}, (
+        "filter says so, too, when it is asked again"
+    )
