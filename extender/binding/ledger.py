@@ -71,7 +71,10 @@ def swap_ledger(
 
 def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
     """Write the claims down, each of a slice with its GPU, and the node's own GPUs; what cannot stand beside a claim is left out."""
-    slices = view.silicon.slices
+    slices, before = view.silicon.slices, view.payloads.ledger.value
     named = (replace(claim, parent=slices[claim.gpu]) if claim.gpu in slices else claim for claim in claims)
-    kept = tuple(going_together(named))
-    return encode_ledger(Ledger(next_generation(view), kept, view.node.metadata.uid, view.owned_gpus))
+    ledger = Ledger(next_generation(view), tuple(going_together(named)), view.node.metadata.uid, view.owned_gpus)
+    try:
+        return encode_ledger(ledger)
+    except PayloadError:  # claims come first: one that ended must not stay because GPUs are recorded
+        return encode_ledger(replace(ledger, gpus=before.gpus if before else None))

@@ -5,7 +5,7 @@ The answer is a number of claims. Each counts with the longest names that Kubern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from extender.cluster.objects.payloads import NodePayloads
@@ -27,21 +27,27 @@ _COARSE: Final = 8
 """Beyond so many shares their number is rounded down, so that nodes stay alike."""
 
 
-def claims_left(payloads: NodePayloads, missing: Sequence[Claim], claimed: Collection[str]) -> ClaimsLeft:
+def claims_left(
+    payloads: NodePayloads, missing_claims: Callable[[], Sequence[Claim]], claimed: Collection[str]
+) -> ClaimsLeft:
     """Return how many more claims the ledger takes; linear in GPUs and claims.
 
     Args:
         payloads: What the node's annotations say.
-        missing: What is held without a claim; the next ledger names it, too.
+        missing_claims: Returns what is held without a claim; the next ledger names it, too.
         claimed: Devices on which a claim stands.
 
     """
     gpus, ledger = payloads.topology.value, payloads.ledger.value
     if gpus is None or ledger is None:
         return PLENTY
-    longer = _longer(gpus.devices)
+    longer, text = _longer(gpus.devices), payloads.ledger.text or ""
+    most_added = len(gpus.devices) * 3 * (SHARE_CLAIM_BYTES + longer)
+    if not _shares(payloads) and len(text) + most_added <= MAX_BYTES:
+        return PLENTY  # so it is on nearly all nodes
+    missing = missing_claims()
     unrecorded = len(set(gpus.uuids).difference(ledger.gpus or ())) * (_NVIDIA_UUID_CHARACTERS + longer + len('"",'))
-    left = MAX_BYTES - len(payloads.ledger.text or "") - _SLACK_BYTES - unrecorded
+    left = MAX_BYTES - len(text) - _SLACK_BYTES - unrecorded
     left -= sum(SHARE_CLAIM_BYTES + longer for _ in missing)
     most = MAX_DEVICES - len(ledger.claims) - len(missing)
     for_whole = min(left // (WHOLE_CLAIM_BYTES + longer), most)
@@ -59,6 +65,11 @@ def bytes_beside_shares(payloads: NodePayloads, claimed: Collection[str]) -> int
     if gpus is None:
         return 0
     return _kept_for_whole(gpus.uuids, claimed) * (WHOLE_CLAIM_BYTES + _longer(gpus.devices))
+
+
+def _shares(payloads: NodePayloads) -> bool:
+    status = payloads.status.value
+    return bool(status and status.device_plugin and status.device_plugin.sharing)
 
 
 def _kept_for_whole(uuids: Sequence[str], claimed: Collection[str]) -> int:

@@ -127,6 +127,8 @@ class NodeView:
         ledger = self.payloads.ledger.value
         if ledger is None or not self.is_ledger_known or self.payloads.defect is not None:
             return False
+        if not self.not_owned and ledger.gpus is not None and set(ledger.gpus) == set(self.uuids):
+            return False  # so it is on nearly all nodes
         return self.owned_gpus != ledger.gpus
 
     @property
@@ -341,7 +343,7 @@ def derive(
         blindly = chosen_blindly(gpus, across & fit & ~mask_of(devices, taken | claimed))
     usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
     free = usable & ~excluded_devices(devices, silicon, claimed)
-    left = claims_left(payloads, unledgered_of(claims, holdings, holders, sharers), claimed)
+    left = claims_left(payloads, lambda: unledgered_of(claims, holdings, holders, sharers), claimed)
     doubtful = doubtful_devices(payloads)
     return NodeView(
         node=node,

@@ -73,10 +73,10 @@ def recorded_gpus(payloads: NodePayloads) -> tuple[str, ...]:
     ledger, gpus = payloads.ledger.value, payloads.topology.value
     if ledger is None:
         return ()
+    if gpus is not None and ledger.gpus is not None and set(ledger.gpus) == set(gpus.uuids):
+        return gpus.uuids  # so it is on nearly all nodes: one tuple is enough
     claimed = {claim.gpu for claim in ledger.claims}
     recorded = ledger.gpus if ledger.gpus is not None else tuple(sorted(claimed))
     if gpus is None:
         return recorded
-    if len(recorded) == len(gpus.uuids) and set(recorded) == set(gpus.uuids):
-        return gpus.uuids  # the same for nearly all nodes: one tuple is enough
     return tuple(uuid for uuid in recorded if uuid in gpus.uuids or uuid in claimed)

@@ -13,7 +13,8 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from tests.extender.shares import share
-from topology.annotations.records import decode_ledger
+from topology.annotations.payload import MAX_BYTES
+from topology.annotations.records import Claim, Ledger, decode_ledger, encode_ledger
 from topology.errors import PayloadError
 
 G = gpus("n1", *range(8))
@@ -113,3 +114,20 @@ def test_claims_that_are_proven_dead_or_end_are_left_out() -> None:
     found = view(node(claims=(claim(G[0], "dead"), claim(G[1], "q"))), ended, running("q", "n1", G[1], G[2]))
     assert owners(swap_ledger(found)) == {G[1]: "q", G[2]: "q"}
     assert owners(swap_ledger(found, without={"q"})) == {}
+
+
+def test_a_full_ledger_loses_claims_though_it_records_no_gpus() -> None:
+    """An earlier version wrote it to the last byte: the record waits until there is room."""
+    claims = list[Claim]()
+
+    def length() -> int:
+        return len(encode_ledger(Ledger(1, tuple(claims), "uid-n1")))
+
+    while length() < MAX_BYTES - 200:
+        claims.append(share(G[0], f"notebook-{len(claims):04d}", 1))
+    claims[-1] = replace(claims[-1], name=claims[-1].name + "x" * (MAX_BYTES - length()))
+    full = view(node(claims=tuple(claims)))
+    first, second = claims[0].uid, claims[1].uid
+    small = decode_ledger(swap_ledger(full, without={first}).ledger)
+    assert (len(small.claims), small.gpus) == (len(claims) - 1, None)
+    assert decode_ledger(swap_ledger(full, without={first, second, claims[2].uid}).ledger).gpus == tuple(sorted(G))
