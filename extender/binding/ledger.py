@@ -70,7 +70,7 @@ def swap_ledger(
 
 
 def _encode(view: NodeView, claims: Sequence[Claim]) -> str:
-    """Write the claims down, each of a slice with its GPU, and the node's own GPUs; what cannot stand beside a claim is left out."""
+    """Write the claims, each of a slice with its GPU, and the node's own GPUs; leave out what cannot stand beside a claim."""
     slices, before = view.silicon.slices, view.payloads.ledger.value
     named = (replace(claim, parent=slices[claim.gpu]) if claim.gpu in slices else claim for claim in claims)
     ledger = Ledger(next_generation(view), tuple(going_together(named)), view.node.metadata.uid, view.owned_gpus)

@@ -14,8 +14,10 @@ from topology.annotations.records import Claim
 from topology.node.slices import MAX_DEVICES
 from topology.placement.claims_left import PLENTY, ClaimsLeft
 
-WHOLE_CLAIM_BYTES: Final = 576
-"""A claim of a whole device at most, with a UUID as NVIDIA writes it."""
+_PARENT_BYTES: Final = 64
+"""What the claim of a MIG slice says of its GPU at most."""
+WHOLE_CLAIM_BYTES: Final = 576 + _PARENT_BYTES
+"""A claim of a whole GPU or a MIG slice at most, with UUIDs as NVIDIA writes them."""
 SHARE_CLAIM_BYTES: Final = 704
 """A claim of a share at most."""
 _NVIDIA_UUID_CHARACTERS: Final = 40
@@ -42,12 +44,14 @@ def claims_left(
     if gpus is None or ledger is None:
         return PLENTY
     longer, text = _longer(gpus.devices), payloads.ledger.text or ""
-    most_added = len(gpus.devices) * 3 * (SHARE_CLAIM_BYTES + longer)
-    if not _shares(payloads) and len(text) + most_added <= MAX_BYTES:
+    added = 3 * len(gpus.devices)
+    is_ample = len(text) + added * (SHARE_CLAIM_BYTES + longer) <= MAX_BYTES and len(ledger.claims) + added <= MAX_DEVICES
+    if is_ample and not _shares(payloads):
         return PLENTY  # so it is on nearly all nodes
-    missing = missing_claims()
-    unrecorded = len(set(gpus.uuids).difference(ledger.gpus or ())) * (_NVIDIA_UUID_CHARACTERS + longer + len('"",'))
-    left = MAX_BYTES - len(text) - _SLACK_BYTES - unrecorded
+    missing, uuids = missing_claims(), set(gpus.uuids)
+    unrecorded = len(uuids.difference(ledger.gpus or ())) * (_NVIDIA_UUID_CHARACTERS + longer + len('"",'))
+    parents = sum(claim.parent is None and claim.gpu not in uuids for claim in ledger.claims) * _PARENT_BYTES
+    left = MAX_BYTES - len(text) - _SLACK_BYTES - unrecorded - parents
     left -= sum(SHARE_CLAIM_BYTES + longer for _ in missing)
     most = MAX_DEVICES - len(ledger.claims) - len(missing)
     for_whole = min(left // (WHOLE_CLAIM_BYTES + longer), most)

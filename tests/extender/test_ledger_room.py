@@ -83,6 +83,8 @@ def passes(replica: Replica, pod: Object) -> bool:
 def test_no_claim_is_longer_than_it_counts(gib: int | None, most: int) -> None:
     """With the longest names that Kubernetes takes, and a UUID as NVIDIA writes it."""
     first, second = longest(uuids()[0], 1, gib), longest(uuids()[1], 2, gib)
+    if gib is None:  # as of a MIG slice, whose claim says of which GPU it is
+        first, second = replace(first, parent=uuids()[0]), replace(second, parent=uuids()[1])
     added = len(encode_ledger(Ledger(1, (first, second)))) - len(encode_ledger(Ledger(1, (first,))))
     assert most - 32 < added <= most
 
@@ -196,7 +198,9 @@ def test_a_pod_replaces_its_claims_on_whole_gpus() -> None:
 def nearly_full(length: int, *, records: bool = True, holds: bool = False) -> ClaimsLeft:
     """Return what a ledger takes that is nearly full, the last of its names so long; a pod may hold GPUs without a claim."""
     every = gpus("n1", *range(8))
-    claims = [longest(every[0], number) for number in range(35)] + [replace(longest(every[0], 35), name="n" * length)]
+    claims = [longest(every[0], number) for number in range(36)]
+    for number, characters in enumerate((length, 29, 29)):
+        claims[number] = replace(claims[number], name=str(number) * characters)
     ledger = encode_ledger(Ledger(1, tuple(claims), "uid-n1", every if records else None))
     runs = [pod("r", 1, on="n1", placed=every[1:2], phase="Running", terminated=False)] if holds else []
     return cluster_of(node("n1", ledger=ledger), *runs).views["n1"].shape.claims_left
