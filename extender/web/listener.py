@@ -24,7 +24,15 @@ STOP_SECONDS: Final = 5
 """For calls that are under way: a bind needs three."""
 HANDSHAKE_SECONDS: Final = 5.0
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Of a request's first line and headers; kube-scheduler's are a few hundred bytes. The parser itself takes any amount."""
+"""Of all in a request that is no body: first line, headers, what frames chunks, and trailers.
+
+kube-scheduler sends a few hundred bytes. The parser itself takes any amount."""
+MAX_HEADERS: Final = 128
+"""Of one request; each costs far more memory than its bytes."""
+MAX_PIPELINED: Final = 16
+"""Requests that arrive on one connection before the first of them is answered; kube-scheduler sends none."""
+PARSED_AT_ONCE_BYTES: Final = 4 << 10
+"""As long as it is not known how many of the bytes are body."""
 BACKLOG: Final = 1024
 _HEAD: Final = b"HTTP/1.1 "
 
@@ -66,8 +74,12 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     receive_seconds = 10.0
     _expiry: TimerHandle | None = None
-    _head_bytes: int | None = 0
-    """What has arrived of a head that is not complete; `None` between head and end of a request."""
+    _head_bytes = 0
+    """What has been parsed of a request and is no body."""
+    _body_bytes = 0
+    """What is still to come of a body whose length was announced."""
+    _has_head = False
+    """Whether the headers of the request are complete; what follows in their form are trailers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Expect a first request."""
@@ -80,27 +92,49 @@ class ImpatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived, and hang up on a head that has grown too large."""
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > MAX_HEAD_BYTES:
+        """Parse what has arrived, in pieces, and hang up before a head is parsed that is too large."""
+        position = 0
+        while position < len(data) and not self.transport.is_closing():
+            piece = data[position : position + (self._body_bytes or PARSED_AT_ONCE_BYTES)]
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.transport.abort()
+                return
+            self._head_bytes += len(piece)
+            super().data_received(piece)
+            position += len(piece)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and no trailer; hang up on a peer that sends too many."""
+        if self._has_head or len(self.headers) > MAX_HEADERS:
+            return
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """Expect a body, whose size is its route's business."""
-        self._head_bytes = None
+        """Expect a body, whose size is its route's business; hang up on a peer that does not wait for answers."""
+        self._has_head = True
+        self._body_bytes = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINED:
+            self.transport.abort()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, which is no head."""
+        self._head_bytes -= len(body)
+        self._body_bytes = max(0, self._body_bytes - len(body))
+        super().on_body(body)
 
     def on_message_begin(self) -> None:
         """Expect the rest of a request."""
+        self._has_head = False
         super().on_message_begin()
         self._relax()
         self._expect()
 
     def on_message_complete(self) -> None:
         """Expect nothing until the next request begins."""
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = 0
         self._relax()
         super().on_message_complete()
 

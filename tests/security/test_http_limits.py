@@ -120,6 +120,30 @@ async def test_h2_large_headers_are_refused_without_being_kept(tmp_path: Path) -
         assert attacked.peak_memory_bytes() - before <= 20_000_000
 
 
+async def send_trailers(address: tuple[str, int], verb: str, mebibytes: int) -> None:
+    _, writer = await asyncio.open_connection(*address)
+    block = b"".join(b"X-%05d: %s\r\n" % (number, b"x" * 80) for number in range(10_000))
+    try:
+        head = f"POST /v1/extender/{verb} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n"
+        writer.write(head.encode())
+        for _ in range(mebibytes):
+            writer.write(block)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("verb", ["filter", "bind"])
+async def test_h2_trailers_are_refused_without_being_kept(tmp_path: Path, verb: str) -> None:
+    """What follows the last chunk counts as head."""
+    async with target(tmp_path, NODE) as attacked:
+        before = attacked.memory_bytes()
+        attacked.forget_peak()
+        with pytest.raises(ConnectionError):
+            await send_trailers(attacked.address, verb, 250)
+        assert attacked.peak_memory_bytes() - before <= 20_000_000
+
+
 async def crowd(address: tuple[str, int], path: str, body: bytes, count: int) -> list[tuple[int, float]]:
     """Let many calls arrive at the same moment, to the last byte; return status and seconds from there of each."""
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
