@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from agent.errors import ConfigurationError
+from agent.yaml_text import read_yaml
 from topology.node.status import MigStrategy
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
@@ -269,10 +270,10 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = read_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"{file}: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise ConfigurationError(f"{file}: not a mapping")

@@ -111,10 +111,18 @@ def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> S
         with urlopen(asked, timeout=_SECONDS) as response:  # noqa: S310 - as above
             return form.model_validate_json(response.read())
     except HTTPError as error:
-        if error.code == 404 and b'"no such ' in error.read():  # not just any server that knows nothing
+        if error.code == 404 and _says_no(error):
             return None
         raise NoAnswer(f"status {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
         why = cause.strerror if isinstance(cause, OSError) else None
         raise NoAnswer(why or str(cause) or type(cause).__name__) from error
+
+
+def _says_no(error: HTTPError) -> bool:
+    """Whether an extender has answered, and not just any server that knows nothing."""
+    try:
+        return b'"no such ' in error.read()
+    except (OSError, HTTPException):
+        return False

@@ -23,16 +23,16 @@ class Instant:
     """Seconds since 1970; compared with a pod's creation and shown to people."""
 
     def age_seconds(self, timestamp: str | None) -> float:
-        """Return how long ago an API timestamp was; 0 for one that is missing, unreadable or still to come.
+        """Return how long ago an API timestamp was; 0 for one that is missing, unreadable, before 1970 or still to come.
 
         >>> Instant(monotonic=0.0, wall=90.0).age_seconds("1970-01-01T00:01:00Z")
         30.0
         """
         try:
             then = datetime.fromisoformat(timestamp or "").timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):  # of the first and last days that a calendar has
             return 0.0
-        return max(0.0, self.wall - then)
+        return max(0.0, self.wall - then) if then >= 0 else 0.0
 
 
 Clock = Callable[[], Instant]

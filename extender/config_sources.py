@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from extender.config import API_VERSION, KIND, ExtenderConfiguration
+from extender.yaml_text import read_yaml
 
 ENVIRONMENT_PREFIX: Final = "GPUTOPO_"
 
@@ -49,10 +49,10 @@ def load(file: Path | None, environment: Mapping[str, str], settings: Mapping[st
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = read_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{file}: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{file}: not a mapping")
@@ -82,8 +82,8 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: st
         if not isinstance(section, dict):
             raise ConfigError(f"{source}: {key} is not a section")
     try:
-        section[path[-1]] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        section[path[-1]] = read_yaml(value)
+    except ValueError as error:
         raise ConfigError(f"{source}: not a YAML value: {value}") from error
 
 

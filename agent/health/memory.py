@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Final
+
 import msgspec
 
 from agent.health.links import LinkRecord
 from agent.health.record import GpuRecord
+
+MAX_NUMBER: Final = 1e12
+"""Larger than any time in seconds, and than any count."""
 
 
 class UnreadableMemory(ValueError):
@@ -34,8 +40,23 @@ def decode_memory(text: bytes) -> Memory:
     """Return what `encode_memory` was given; raises `UnreadableMemory`."""
     try:
         kept = msgspec.json.decode(text, type=Memory)
-    except msgspec.MsgspecError as error:
+        is_bounded = all(abs(number) < MAX_NUMBER for number in _numbers(msgspec.to_builtins(kept)))
+    except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise UnreadableMemory(str(error)) from error
+    if not is_bounded:
+        raise UnreadableMemory("a number that no agent writes")
     if kept.v != 1:
         raise UnreadableMemory(f"version {kept.v} is none that this agent reads")
     return kept
+
+
+def _numbers(part: Any) -> Iterator[float]:
+    """Yield all numbers in a document."""
+    if isinstance(part, dict):
+        for item in part.items():
+            yield from _numbers(item)
+    elif isinstance(part, list | tuple):
+        for value in part:
+            yield from _numbers(value)
+    elif isinstance(part, int | float):
+        yield part

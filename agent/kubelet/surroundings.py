@@ -11,12 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agent.config import Enforce, Kubelet
 from agent.kubelet.registration import KUBELET_SOCKET, answers
 from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Setting
+from agent.yaml_text import read_yaml
 
 _MAX_CPU = 8191
 """More than Linux is built for."""
@@ -96,8 +95,8 @@ def _names(spec: dict[str, Any]) -> Iterator[str]:
 def _document(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
-        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
+        document = json.loads(text) if file.suffix == ".json" else read_yaml(text)
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

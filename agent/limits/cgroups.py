@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import yaml
+from agent.yaml_text import read_yaml
 
 ROOT: Final = Path("/sys/fs/cgroup")
 """The driver takes limits for what is below this only."""
@@ -59,8 +59,8 @@ class PodCgroups:
     def _above(self) -> tuple[str, ...]:
         """Return the kubelet's `cgroupRoot`, part by part."""
         try:
-            document = yaml.safe_load(self.config_file.read_text(encoding="utf-8")) if self.config_file else None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError):
+            document = read_yaml(self.config_file.read_text(encoding="utf-8")) if self.config_file else None
+        except (OSError, ValueError):
             document = None
         said = document.get("cgroupRoot") if isinstance(document, dict) else None
         return tuple(part for part in said.split("/") if part not in ("", "..", ".")) if isinstance(said, str) else ()
@@ -72,9 +72,9 @@ def pod_of(pid: int, proc: Path = Path("/proc")) -> str | None:
     NVML tells the host's numbers, which mean something only to who shares the host's PID namespace.
     """
     try:
-        if (proc / _KERNEL_THREAD / "comm").read_text().strip() != "kthreadd":
+        if (proc / _KERNEL_THREAD / "comm").read_text(errors="replace").strip() != "kthreadd":
             return None
-        text = (proc / str(pid) / "cgroup").read_text()
+        text = (proc / str(pid) / "cgroup").read_text(errors="replace")
     except OSError:
         return None
     found = _POD.search(text)

@@ -18,7 +18,6 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTResponse
 from kubernetes.config import load_incluster_config, load_kube_config
-from kubernetes.config.config_exception import ConfigException
 
 from agent.errors import ApiError
 from agent.node.condition import Condition
@@ -38,6 +37,8 @@ _MERGE_PATCH: Final = "application/merge-patch+json"
 _EVENTS: Final = f"/api/v1/namespaces/{NAMESPACE}/events"
 _SILENCE_SECONDS: Final = 90.0
 """A watch that says nothing for longer is dead: the API server sends a bookmark every minute or so."""
+_MAX_REASON: Final = 256
+"""Characters of the server's words."""
 _NEWS: Final = frozenset({"ADDED", "MODIFIED"})
 
 
@@ -70,7 +71,7 @@ class KubernetesNode:
                 load_kube_config(  # type: ignore[no-untyped-call]
                     str(kubeconfig), context, client_configuration=configuration, persist_config=False
                 )
-        except (ConfigException, OSError) as error:
+        except Exception as error:  # the library lets out whatever it meets in a file that is none
             raise ApiError(0, f"no credentials: {error}") from error
         configuration.retries = False  # the publication knows when to try again
         self._client = ApiClient(configuration)
@@ -159,19 +160,21 @@ class KubernetesNode:
         content_type: str = _JSON_PATCH,
         read_seconds: float | None = None,
     ) -> RESTResponse:
-        request = self._client.param_serialize(
-            method,
-            path,
-            query_params=query,
-            header_params={"Accept": "application/json", "Content-Type": content_type},
-            body=body or None,
-            auth_settings=["BearerToken"],
-        )
         timeout = self._timeout_seconds, read_seconds or self._timeout_seconds
         try:
+            request = self._client.param_serialize(
+                method,
+                path,
+                query_params=query,
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=body or None,
+                auth_settings=["BearerToken"],
+            )
             response = self._client.call_api(*request, _request_timeout=timeout)
         except ApiException as error:
             raise ApiError(error.status or 0, _first_line(error)) from error
+        except ValueError as error:  # of a token that is no text, or none that can be sent
+            raise ApiError(0, _first_line(error)) from error
         if not 200 <= response.status <= 299:
             raise ApiError(response.status, _reason(response.read()))  # type: ignore[no-untyped-call]
         return response
@@ -210,8 +213,11 @@ def _event(line: bytes) -> Mapping[str, Any]:
     event = _document(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
         raise ApiError(200, "the line is no event of a watch")
-    if event.get("type") == "ERROR":
-        raise ApiError(event["object"].get("code") or 0, str(event["object"].get("message")))
+    if not isinstance(event.get("type"), str):
+        raise ApiError(200, "the line is no event of a watch")
+    if event["type"] == "ERROR":
+        code = event["object"].get("code")
+        raise ApiError(code if isinstance(code, int) else 0, str(event["object"].get("message"))[:_MAX_REASON])
     return event
 
 
@@ -235,7 +241,8 @@ def _annotations(node: Any) -> Mapping[str, str]:
 
 
 def _texts(found: Any) -> Mapping[str, str]:
-    return {key: value for key, value in (found or {}).items() if isinstance(value, str)}
+    listed = found if isinstance(found, dict) else {}
+    return {key: value for key, value in listed.items() if isinstance(value, str)}
 
 
 def _condition(node: Mapping[str, Any]) -> Condition | None:
@@ -250,7 +257,7 @@ def _condition(node: Mapping[str, Any]) -> Condition | None:
 
 def _reason(payload: bytes) -> str:
     try:
-        return str(json.loads(payload)["message"])
+        return str(json.loads(payload)["message"])[:_MAX_REASON]
     except (ValueError, KeyError, TypeError, RecursionError):
         return "no reason given"
 

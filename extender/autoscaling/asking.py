@@ -29,7 +29,7 @@ from extender.cluster.state import ClusterState
 from extender.config_autoscaling import Autoscaling as Settings
 from extender.fair_table import FairTable
 from extender.kubernetes import events
-from extender.kubernetes.documents import message_of
+from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
@@ -248,8 +248,10 @@ class Autoscaling:
     async def _read(self, pod: GpuPod) -> Mapping[str, Any] | None:
         namespace, name = (quote(part, safe="") for part in pod.key)
         status, body = await self._try(Request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}"))
-        document = msgspec.json.decode(body) if status == 200 else None
-        return document if isinstance(document, dict) else None
+        try:
+            return read_whole(body) if status == 200 else None
+        except BrokenStream:
+            return None
 
     async def _try(self, request: Request) -> tuple[int, bytes]:
         try:

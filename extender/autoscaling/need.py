@@ -74,7 +74,7 @@ class FreeCounts:
         known = self._state.nodes.get(name)
         offered = (known.node.status.allocatable or {}).get(self._state.resource, "0") if known else "0"
         taken = sum(pod.gpus or 0 for pod in self._state.pods.bound_to(name) if not pod.ended)
-        return max(0, int(offered) - taken) if offered.isascii() and offered.isdigit() else 0
+        return max(0, int(offered) - taken) if offered.isascii() and offered.isdigit() and len(offered) < 10 else 0
 
 
 def need_of(

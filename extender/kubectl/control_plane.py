@@ -98,5 +98,5 @@ async def _get(send: Send, path: str, form: type[Document]) -> Document:
         raise _NotTold(f"the API server answers {status} about {plural}")
     try:
         return msgspec.json.decode(body, type=form)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _NotTold(f"the API server's answer about {plural} cannot be read") from error

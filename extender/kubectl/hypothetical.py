@@ -26,7 +26,7 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
             documents = [found for found in yaml.safe_load_all(text) if found is not None]
     except OSError as error:
         fail(f"{file}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except Exception as error:  # PyYAML lets out whatever it meets in a number, a date or a deep list that is none
         fail(f"{file}: {' '.join(str(error).split())}")
     found = [(document, pod) for document in documents if (pod := _pod_in(document)) is not None]
     if not found:

@@ -15,6 +15,7 @@ from extender.binding.outcome import BindTarget, NotBound, Outcome
 from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.versions import MAX_DIGITS
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, Explanation, PodInfo, explain, pod_info
 from topology.annotations import keys
@@ -113,5 +114,7 @@ class _Cluster:
 
 def _annotated(metadata: ObjectMeta, annotations: Mapping[str, str]) -> ObjectMeta:
     """Return the metadata of the next version."""
-    version = str(int(metadata.resource_version or "0") + 1)
+    before = metadata.resource_version or "0"
+    is_number = before.isdecimal() and len(before) <= MAX_DIGITS
+    version = str(int(before) + 1) if is_number else f"{before}+1"
     return replace(metadata, resource_version=version, annotations={**(metadata.annotations or {}), **annotations})

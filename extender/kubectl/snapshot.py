@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -35,6 +36,8 @@ from topology.annotations import keys
 
 _OURS: Final = (keys.USER_PREFIX, keys.AGENT_PREFIX, keys.EXTENDER_PREFIX)
 _GZIP: Final = b"\x1f\x8b"
+MAX_UNPACKED_BYTES: Final = 1 << 30
+"""Of a file; 5,000 nodes and 50,000 pods are a tenth of it, and a small file can unpack to any size."""
 
 
 class Unreadable(Exception):
@@ -109,12 +112,12 @@ class Snapshot:
         """Read a file, or standard input where it is `-`; raises `Unreadable`."""
         try:
             text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-            document = msgspec.json.decode(gzip.decompress(text) if text.startswith(_GZIP) else text, type=_File)
+            document = msgspec.json.decode(_unpacked(text) if text.startswith(_GZIP) else text, type=_File)
             nodes, pods, claims, slices = _split(document)
             plane = ControlPlane.model_validate(document.control_plane) if document.control_plane else None
         except OSError as error:
             raise Unreadable(f"{file}: {error.strerror or error}") from error
-        except (ValueError, BrokenStream, EOFError, zlib.error) as error:
+        except (ValueError, BrokenStream, EOFError, RecursionError, zlib.error) as error:
             raise Unreadable(f"{file}: no snapshot of a cluster: {' '.join(str(error).split())}") from error
         taken = time.time() if document.taken is None else document.taken
         return cls(nodes, pods, taken, claims=claims, slices=slices, use=document.use, control_plane=plane)
@@ -135,6 +138,15 @@ class Snapshot:
                 file.write_bytes(text)
         except OSError as error:
             raise Unreadable(f"{file}: {error.strerror or error}") from error
+
+
+def _unpacked(text: bytes) -> bytes:
+    """Return what was compressed; raises `ValueError` for more than any cluster takes."""
+    with gzip.GzipFile(fileobj=BytesIO(text)) as packed:
+        unpacked = packed.read(MAX_UNPACKED_BYTES + 1)
+    if len(unpacked) > MAX_UNPACKED_BYTES:
+        raise ValueError(f"more than {MAX_UNPACKED_BYTES} bytes")
+    return unpacked
 
 
 def _split(document: _File) -> tuple[list[Node], list[Pod], list[ResourceClaim], list[ResourceSlice]]:

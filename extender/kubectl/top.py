@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Final
 from urllib.parse import quote
 
@@ -134,7 +135,10 @@ async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
         status, body = await api.send(Request("GET", f"/api/v1/pods?labelSelector={_AGENTS}{selector}"))
         if status != 200:
             raise Unavailable(f"the agents cannot be listed: {message_of(body)}")
-        agents = msgspec.json.decode(body, type=_Agents).items
+        try:
+            agents = msgspec.json.decode(body, type=_Agents).items
+        except (ValueError, RecursionError) as error:
+            raise Unavailable(f"the list of agents cannot be read: {error}") from error
         await asyncio.gather(*(ask(agent) for agent in agents if agent.spec.node_name))
     return Heard(told, failed)
 
@@ -146,8 +150,8 @@ def _read(exposition: bytes) -> dict[str, dict[str, float]]:
         for family in text_string_to_metric_families(exposition.decode()):
             for sample in family.samples:
                 name = sample.name.removeprefix(_PREFIX)
-                if name in _SERIES and sample.labels.keys() == {"uuid"}:
+                if name in _SERIES and sample.labels.keys() == {"uuid"} and isfinite(sample.value):
                     found.setdefault(sample.labels["uuid"], {})[name] = sample.value
-    except (ValueError, KeyError):
+    except Exception:  # the library lets out whatever it meets in a text that is no exposition
         return {}
     return found

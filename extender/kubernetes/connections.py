@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 KEPT_SECONDS: Final = 15.0
 """An idle connection; servers keep theirs for longer, so none is closed while a request is on its way."""
@@ -149,14 +149,18 @@ class _Connection(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
+        except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(f"no HTTP: {error}")
 
     def on_message_begin(self) -> None:
         self._answer, self._chunks, self._bytes = Answer(), [], 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._answer.headers[name.lower()] = value
+        self._bytes += len(name) + len(value)
+        if self._bytes > self._max_bytes:
+            self._fail(f"an answer of more than {self._max_bytes} bytes")
+        else:
+            self._answer.headers[name.lower()] = value
 
     def on_body(self, body: bytes) -> None:
         self._bytes += len(body)

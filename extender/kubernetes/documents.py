@@ -7,7 +7,7 @@ read whole is still known by name: the API server writes an object's name, UID a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -142,13 +142,16 @@ def _reader(decode: Callable[[Text], T]) -> Callable[[Text], T]:
                 return decode(text)
             except RecursionError:
                 return decode(without_managed_fields(text))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
             raise BrokenStream(f"unreadable: {error}") from error
 
     return read
 
 
 read_page: Callable[[Text], Page] = _reader(msgspec.json.Decoder(Page).decode)
+_read_status: Callable[[Text], Status] = _reader(msgspec.json.Decoder(Status).decode)
+_NO_REASON: Final = "no reason given"
+read_whole: Callable[[Text], Mapping[str, Any]] = _reader(msgspec.json.Decoder(dict[str, Any]).decode)
 read_metadata: Callable[[Text], Versioned] = _reader(msgspec.json.Decoder(Versioned).decode)
 
 _MANAGED = re.compile(rb',"managedFields":\[\{')
@@ -213,7 +216,7 @@ def name_listed(page: Overlong) -> tuple[ListMeta, Unread]:
     found = _PAGE.match(page.head)
     if found is None:
         raise BrokenStream(f"a page of more than {page.max_bytes} bytes that begins like none")
-    listed = ListMeta(found["listed"].decode(), (found["continue"] or b"").decode())
+    listed = ListMeta(found["listed"].decode(), (found["continue"] or b"").decode(errors="replace"))
     return listed, Unread(_metadata(found), f"more than {page.max_bytes} bytes")
 
 
@@ -258,6 +261,6 @@ class Lines:
 def message_of(body: bytes) -> str:
     """Return what the API server says in a refusal."""
     try:
-        return str(msgspec.json.decode(body)["message"])[:256]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return "no reason given"
+        return _read_status(body).message[:256] or _NO_REASON
+    except BrokenStream:
+        return _NO_REASON

@@ -45,7 +45,8 @@ MAX_BUSY_SECONDS: Final = 60.0
 _USER_AGENT: Final = "gputopo-extender"
 _LIST_SECONDS: Final = 60.0
 _decode_pod = decoder(Pod)
-_FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError)
+_FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError, ValueError)
+"""A `ValueError` is what libraries raise for bytes of servers, proxies and files that they cannot take."""
 
 Login = Callable[[], Awaitable[Configuration]]
 """Reads the credentials as they are now."""
@@ -80,15 +81,20 @@ class KubeApi:
 
         async def login() -> Configuration:
             configuration = Configuration()
-            if paths is None:
-                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            else:
-                await load_kube_config(  # type: ignore[no-untyped-call]
-                    config_file=os.pathsep.join(map(str, paths)),
-                    context=context,
-                    client_configuration=configuration,
-                    persist_config=False,
-                )
+            try:
+                if paths is None:
+                    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                else:
+                    await load_kube_config(  # type: ignore[no-untyped-call]
+                        config_file=os.pathsep.join(map(str, paths)),
+                        context=context,
+                        client_configuration=configuration,
+                        persist_config=False,
+                    )
+            except (ConfigException, OSError):
+                raise
+            except Exception as error:  # the library lets out whatever it meets in a file that is none
+                raise ConfigException(f"unreadable: {_in_words(error)}") from error
             return configuration
 
         return cls(login, **settings)
@@ -146,8 +152,10 @@ class KubeApi:
 
     async def headers(self) -> dict[str, str]:
         """Return the credentials to send along; the token of a service account is read again every minute."""
-        token = (await self._configuration.auth_settings()).get("BearerToken", {}).get("value")
-        return {"Authorization": token.strip()} if token else {}
+        token = ((await self._configuration.auth_settings()).get("BearerToken", {}).get("value") or "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigException("the token is none that can be sent")
+        return {"Authorization": token} if token else {}
 
     async def _receive(self, request: Request, timeout_seconds: float) -> tuple[int, bytes]:
         """Send until somebody answers, as a part of the trace of the pod that it is for, if it is for one."""
@@ -187,7 +195,9 @@ class KubeApi:
                 if attempt or not await self._renew():
                     raise
                 continue
-            if await self._stands(request, attempt, answer.status, answer.headers.get(b"retry-after", b"").decode()):
+            if await self._stands(
+                request, attempt, answer.status, answer.headers.get(b"retry-after", b"").decode("latin-1")
+            ):
                 return answer.status, answer.body
         raise AssertionError("the second answer stands")
 
@@ -260,7 +270,7 @@ class KubeApi:
         now = asyncio.get_running_loop().time()
         if now >= self._look_at:
             self._look_at = now + self._trust_seconds
-            with suppress(OSError):  # half written, perhaps: what we have serves until it does not
+            with suppress(OSError, ConfigException):  # half written, perhaps: what we have serves until it does not
                 self._trust(self._configuration)
         assert self._trusted is not None
         return self._trusted[1]
@@ -276,7 +286,10 @@ class KubeApi:
         digest = _digest(configuration)
         if self._trusted is not None and self._trusted[0] == digest:
             return False
-        self._trusted = digest, RESTClientObject(configuration).ssl_context
+        try:
+            self._trusted = digest, RESTClientObject(configuration).ssl_context
+        except (TypeError, ValueError) as error:  # of an `ssl` that is given no PEM
+            raise ConfigException(f"no certificates: {error}") from error
         return True
 
 

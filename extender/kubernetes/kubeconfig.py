@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-import yaml
 
 from extender.kubernetes.reflector import Unavailable
+from extender.yaml_text import read_yaml
 
 
 class _Context(msgspec.Struct):
@@ -80,13 +80,13 @@ def _listed(environment: Mapping[str, str]) -> Sequence[Path]:
 def _read(path: Path) -> _File | None:
     """Return what a file says, `None` when it is not there or says nothing."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_yaml(path.read_text(encoding="utf-8"))
         return None if document is None else msgspec.convert(document, _File)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except ValueError as error:  # of UTF-8, of YAML, or of what it says
         raise Unavailable(f"{path}: {' '.join(str(error).split())}") from error
 
 

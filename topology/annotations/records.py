@@ -228,7 +228,12 @@ def is_later(version: str, than: str) -> bool:
     >>> is_later("10", "9"), is_later("9", "9"), is_later("x", "9")
     (True, False, False)
     """
-    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+    return _is_number(version) and _is_number(than) and int(version) > int(than)
+
+
+def _is_number(version: str) -> bool:
+    """Whether a resourceVersion is one; etcd counts in 64 bits, and Python refuses to read thousands of digits."""
+    return version.isdecimal() and len(version) <= 20
 
 
 def encode_ledger(ledger: Ledger) -> str:

@@ -7,6 +7,9 @@ from typing import Final
 
 from extender.cluster.objects.kinds import ObjectMeta
 
+MAX_DIGITS: Final = 20
+"""Of a resourceVersion."""
+
 
 def is_older(this: ObjectMeta, known: ObjectMeta) -> bool:
     """Whether `this` may be passed over because the cache already holds the same or a newer version of the object.
@@ -15,8 +18,8 @@ def is_older(this: ObjectMeta, known: ObjectMeta) -> bool:
     our own write may come before or after the watch event of an older one; so neither takes the cache back. Where they are
     no numbers, the last one heard counts: that costs a conflict, never safety.
     """
-    a, b = this.resource_version, known.resource_version
-    return this.uid == known.uid and a.isdecimal() and b.isdecimal() and int(a) <= int(b)
+    a, b = _number(this.resource_version), _number(known.resource_version)
+    return this.uid == known.uid and a is not None and b is not None and a <= b
 
 
 def is_same_version(this: ObjectMeta, known: ObjectMeta) -> bool:
@@ -46,4 +49,10 @@ NOTHING_MORE: Final = Listing()
 
 def is_before(this: str, other: str) -> bool:
     """Whether one resourceVersion is lower than another; it is not, where either is no number."""
-    return this.isdecimal() and other.isdecimal() and int(this) < int(other)
+    a, b = _number(this), _number(other)
+    return a is not None and b is not None and a < b
+
+
+def _number(version: str) -> int | None:
+    """Return a resourceVersion as a number; etcd counts in 64 bits, and Python refuses to read thousands of digits."""
+    return int(version) if version.isdecimal() and len(version) <= MAX_DIGITS else None
