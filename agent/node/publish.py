@@ -139,7 +139,8 @@ class Publication:
         asked = heard and observed and heard.asks(shown.node_version if shown else "")
         if not changed and stands and not asked and now < self._refresh_at:
             return None
-        generation = before.generation + 1 if before else 1
+        # At the end of the numbers, which only somebody else can have written, it begins anew.
+        generation = before.generation + 1 if before and before.generation < _ANY_GENERATION else 1
         changed[keys.STATUS] = _encoded(replace(status, generation=generation))
         if observed:
             version = heard.resource_version if heard else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.parts import gib_of, of_sharers
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, node_names
+from extender.inspect.rows import rows
 
 OTHER_GPUS = (
     "its containers have other GPUs, or other shares of them, than planned; record and ledger follow within seconds"
@@ -48,7 +50,7 @@ class Drift(Answer):
 
 def drift(state: ClusterState) -> Drift:
     """Return every difference, by node and pod; linear in pods with GPUs."""
-    found = (each for name in node_names(state) for each in _differences(state.views[name]))
+    found = (each for name in node_names(state) for each in rows(name, partial(_differences, state.views[name])))
     return Drift(differences=tuple(found))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from heapq import nsmallest
 from operator import or_
 from typing import Final
@@ -16,6 +16,7 @@ from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer
+from extender.inspect.rows import rows
 from extender.inspect.share_room import ShareRoom, room_for_shares
 from topology.effort import finish
 from topology.node.links import Affinity
@@ -165,7 +166,7 @@ def _how_many_fit(shape: Shape, gpus: int) -> int:
 
 
 def _most(state: ClusterState, views: list[NodeView], gpus: int, counted: _Count) -> tuple[InTheWay, ...]:
-    found = (each for view in views for each in _in_the_way(state, view, gpus, counted))
+    found = (each for view in views for each in rows(view.name, partial(_in_the_way, state, view, gpus, counted)))
     return tuple(nsmallest(SHOWN, found, key=lambda each: (-each.room, each.gpus, each.namespace, each.name)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,7 @@ from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.inspect.rails import shared_nics
+from extender.inspect.rows import row
 from extender.inspect.shares import SharedGpuInfo, SharingInfo, shared_gpus_of, sharing_of
 from extender.inspect.slices import SliceInfo, slices_of
 from extender.inspect.words import (
@@ -47,6 +49,7 @@ from topology.request.gpu_request import GpuRequest
 
 GpuState = DeviceState
 SHOWN_FITS = 16
+NOT_SHOWN = "it cannot be shown: see the log"
 
 
 class Answer(BaseModel):
@@ -229,9 +232,16 @@ def node_names(state: ClusterState, containing: str = "", after: str = "") -> It
 
 
 def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
-    """Return some of the nodes that are known."""
+    """Return some of the nodes that are known; one that cannot be shown says so, and all others are shown."""
     held = state.holds.others("", now.monotonic)
-    return [_node(state, state.views[name], held.get(name, NOTHING).touched) for name in names]
+    return [
+        row(
+            name,
+            partial(_node, state, state.views[name], held.get(name, NOTHING).touched),
+            NodeInfo(name=name, free=0, closed=NOT_SHOWN, gpus=()),
+        )
+        for name in names
+    ]
 
 
 def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
@@ -261,7 +271,13 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
 def pods_on(state: ClusterState, node: str) -> list[PodInfo]:
     """Return the pods that hold GPUs of a node, by namespace and name."""
     placed = (pod for pod in state.pods.bound_to(node) if not pod.stopped)
-    return [pod_info(state, pod) for pod in sorted(placed, key=lambda pod: pod.key)]
+    return pod_infos(state, sorted(placed, key=lambda pod: pod.key))
+
+
+def pod_infos(state: ClusterState, pods: Iterable[GpuPod]) -> list[PodInfo]:
+    """Return what is to be shown of some pods, without those that cannot be shown."""
+    shown = (row("/".join(pod.key), partial(pod_info, state, pod), None) for pod in pods)
+    return [pod for pod in shown if pod]
 
 
 def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:

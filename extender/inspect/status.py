@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
@@ -13,6 +14,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect.control_plane import UNKNOWN, ControlPlane, troubles
 from extender.inspect.faults import FOREIGN, reasons_of
 from extender.inspect.inspection import Answer, node_names
+from extender.inspect.rows import rows
 from extender.inspect.words import signs_of
 from topology.errors import RequestError
 from topology.node.model import NodeTopology
@@ -36,6 +38,10 @@ _TO_READ_CLAIMS = (
     "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
 )
 _OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
+_NOT_SHOWN = (
+    "it cannot be said what is wrong with a node",
+    "look at the log for `a row cannot be made`, and report it",
+)
 _LINKS_DOWN = "NVLinks are down, or not up for long: less bandwidth is predicted"
 _OF_LINKS = "see `kubectl gputopo node NODE`; drain the node and reset a GPU whose links stay down"
 _OF_OTHERS = "see `kubectl gputopo node NODE`; new pods still go there"
@@ -96,7 +102,7 @@ def status(
     known = [view for view in views if view.uuids]
     found = defaultdict[tuple[str, str], list[str]](list)
     for view in views:
-        for what, remedy in dict.fromkeys(_wrong_with(view)):
+        for what, remedy in dict.fromkeys(rows(view.name, partial(_wrong_with, view), (_NOT_SHOWN,))):
             found[what, remedy].append(view.name)
     with_gpus = {view.name for view in known}
     by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, PodInfo, pod_info
+from extender.inspect.rows import row
 
 
 class WaitingPod(Answer):
@@ -22,6 +25,12 @@ class WaitingPod(Answer):
     """Of its last refusal, as the metrics count them; empty where this replica has not refused it."""
     is_node_asked_for: bool = False
     """Whether a placeholder asks autoscalers for a node."""
+
+
+def waiting_pods(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> list[WaitingPod]:
+    """Return what there is to say of some pods that wait, without those that cannot be shown."""
+    shown = (row("/".join(pod.key), partial(waiting_pod, state, pod, now), None) for pod in pods)
+    return [pod for pod in shown if pod]
 
 
 def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:

@@ -70,7 +70,10 @@ async def say(
 
 
 def _patch(path: str, node: Node, overrides: Overrides) -> Request:
-    value = encode_overrides(overrides) if overrides else None
+    try:
+        value = encode_overrides(overrides) if overrides else None
+    except PayloadError as error:
+        raise Refused(f"node {node.metadata.name}: that cannot be written: {error}") from error
     version = node.metadata.resource_version
     metadata = {"resourceVersion": version, "annotations": {keys.GPU_HEALTH: value}}
     body = msgspec.json.encode({"metadata": metadata})

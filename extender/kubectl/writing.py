@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from getpass import getuser
+from math import isnan
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from topology.annotations.overrides import Override, Word
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
 Gpus = Annotated[list[str], typer.Argument(metavar="GPU", help="UUIDs, or indexes as nvidia-smi counts them.")]
+MAX_HOURS = 100 * 366 * 24.0
 Reason = Annotated[str, typer.Option("--why", help="What others read.")]
 
 
@@ -68,11 +70,15 @@ def cordon_gpu(
     node: Node,
     gpus: Gpus,
     why: Reason = "",
-    hours: Annotated[float | None, typer.Option("--hours", min=0.01, help="Until it counts no more.")] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0.01, max=MAX_HOURS, help="Until it counts no more.")
+    ] = None,
     file: File = None,
     context: Context = None,
 ) -> None:
     """Keep new pods off some GPUs of a node; what runs on them goes on."""
+    if hours is not None and isnan(hours):
+        fail("--hours takes a number")
     until = None if hours is None else int(time.time() + 3600 * hours)
     _say(node, gpus, Override(Word.CORDONED, why, getuser(), until), file, context)
 

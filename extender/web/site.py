@@ -19,7 +19,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.inspection import NodeInfo
 from extender.inspect.places import Place, node_names_in, places_in_steps
-from extender.inspect.waiting import waiting_pod
+from extender.inspect.waiting import waiting_pods
 from extender.service import Extender, now
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
@@ -105,8 +105,8 @@ async def _overview(extender: Extender, request: Request) -> Page:
             figures,
             below,
             nodes,
-            [inspection.pod_info(state, pod) for pod in placed],
-            [waiting_pod(state, pod, moment) for pod in waiting],
+            inspection.pod_infos(state, placed),
+            waiting_pods(state, waiting, moment),
             asked=asked,
             following=following,
         )

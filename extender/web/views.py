@@ -87,7 +87,7 @@ async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limi
     namespace, _, name = after.partition("/")
     found = await _pods(extender, limit + 1, lambda pod: pod.key > (namespace, name) and q in "/".join(pod.key))
     following = "/".join(found[limit - 1].key) if len(found) > limit else None
-    return PodPage(pods=[inspection.pod_info(extender.state, pod) for pod in found[:limit]], next=following)
+    return PodPage(pods=inspection.pod_infos(extender.state, found[:limit]), next=following)
 
 
 @router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"], responses=_OR_NOTHING)

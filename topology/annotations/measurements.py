@@ -44,7 +44,7 @@ class _Figure(Schema):
     gb_per_s: Annotated[list[Rate], Field(min_length=1, max_length=MAX_RUNS)]
     message_bytes: Annotated[int, Field(ge=MIN_MESSAGE_BYTES, le=2**40)]
     node: Text
-    at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    at: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
     driver: Text | None = None
     nccl: Text | None = None
 

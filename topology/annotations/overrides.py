@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from topology.annotations.payload import Count, Schema, Text, Uuid, read, write
+from topology.annotations.payload import Moment, Schema, Text, Uuid, read, write
 
 
 class Word(StrEnum):
@@ -42,8 +42,8 @@ class _Override(Schema):
     word: Annotated[Word, Field(strict=False, alias="is")]
     why: Text | None = None
     by: Text | None = None
-    until: Count | None = None
-    at: Count | None = None
+    until: Moment | None = None
+    at: Moment | None = None
 
 
 class _Overrides(Schema):

@@ -36,6 +36,10 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterVali
 Uuid = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,96}$")]
 """NVML's or Kubernetes': visible ASCII."""
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999, after which calendars have no dates."""
+Moment = Annotated[int, Field(ge=0, le=LAST_SECOND)]
+"""Seconds since the epoch."""
 
 S = TypeVar("S", bound=Schema)
 

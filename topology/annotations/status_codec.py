@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from topology.annotations.payload import Count, Schema, Text, Uuid, known, read, write
+from topology.annotations.payload import Count, Moment, Schema, Text, Uuid, known, read, write
 from topology.errors import PayloadError
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.model import MAX_GPUS
@@ -42,7 +42,7 @@ _TRAITS = ("mig_enabled", "offers", "share_gib")
 
 class _Outlook(Schema):
     next: Text
-    until: Count | None = None
+    until: Moment | None = None
     remedy: Text = ""
 
 
@@ -50,7 +50,7 @@ class _GpuStatus(_StatusTraits):
     healthy: bool
     reasons: list[Text] = Field(default_factory=list)
     memory_used_gib: Gib | None = None
-    sick_since: Count | None = None
+    sick_since: Moment | None = None
     outlook: _Outlook | None = None
     doubtful: bool = False
     beyond_shares_gib: Gib = 0
@@ -60,8 +60,8 @@ class _LinkFault(Schema):
     gpu: Uuid
     link: Annotated[int, Field(ge=0, le=255)]
     reason: Text
-    since: Count | None = None
-    until: Count | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 class _NumaCpus(Schema):

@@ -14,6 +14,8 @@ from extender.cluster.objects.kinds import Container, Pod
 Quantities = Mapping[str, str | int]
 Amount = Fraction | int
 
+MAX_CPU_MILLI = 10**9
+"""A million CPUs: more than any node has."""
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,9})?)(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,2}))?")
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SCALE = {"": Fraction(1)}
@@ -68,7 +70,7 @@ def requested(pod: Pod, resource: str, read: Callable[[str | int], Amount] = qua
 def cpu_milli(pod: Pod) -> int:
     """Return what the pod takes of its node's CPU; 0 where nobody can read it, which is for the API server to refuse."""
     try:
-        return ceil(requested(pod, "cpu", _milli))
+        return min(ceil(requested(pod, "cpu", _milli)), MAX_CPU_MILLI)
     except ValueError:
         return 0
 
