@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -51,9 +52,22 @@ class HealthFile:
             return
         new = self._file.with_suffix(".new")
         try:
-            new.write_bytes(text)
+            with new.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # or a power cut could leave the new name with nothing in it
             new.replace(self._file)
+            _sync(self._file.parent)
         except OSError as error:
             if not self._complained:
                 log.warning("the GPUs' health cannot be kept", file=str(self._file), reason=str(error))
             self._complained = True
+
+
+def _sync(folder: Path) -> None:
+    """Have the disk know which names the folder has now."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
