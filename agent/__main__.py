@@ -82,7 +82,7 @@ def _print_once(settings: AgentConfiguration, output: Output) -> None:
     except (NvmlUnavailable, PayloadError) as error:
         _end(1, str(error))
     for line in _warnings(discovery):
-        print(line, file=sys.stderr)
+        print(logs.printable(line), file=sys.stderr)
     if not discovery.topology.gpus:
         counted = len(discovery.status.gpus)
         _end(1, f"none of {counted} GPUs can be identified" if counted else "the NVIDIA driver works, and finds no GPU")
@@ -116,7 +116,8 @@ def _host(settings: AgentConfiguration) -> Host:
 
 
 def _end(code: int, message: str) -> NoReturn:
-    print(message, file=sys.stderr)
+    for line in message.splitlines():
+        print(logs.printable(line), file=sys.stderr)
     raise typer.Exit(code)
 
 

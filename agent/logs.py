@@ -1,4 +1,7 @@
-"""One JSON object per line, `ts level logger msg` first, every value bounded and on one line; text for a terminal."""
+"""One JSON object per line, `ts level logger msg` first, every value bounded and on one line; text for a terminal.
+
+Values come from drivers, libraries and other machines, so nothing in them may end a line, colour a screen or turn text around.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,15 @@ def _scalar(key: str, value: Any) -> Any:
 
 def _text(_: object, __: str, facts: MutableMapping[str, Any]) -> str:
     trace = facts.pop("exception", None)
-    head = " ".join(str(facts.pop(key)) for key in _FIRST)
+    head = " ".join(printable(str(facts.pop(key))) for key in _FIRST)
     line = " ".join([head, *(f"{key}={value!r}" for key, value in facts.items())])
-    return f"{line}\n{trace}" if trace else line
+    return "\n".join([line, *map(printable, trace.splitlines())]) if trace else line
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every character written out that a terminal does not show as itself.
+
+    >>> printable("a\x1b[31mb\u202ec")
+    'a\\x1b[31mb\\u202ec'
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn, TypeVar
 import msgspec
 import typer
 
-from extender import asking
+from extender import asking, logs
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
@@ -30,7 +30,7 @@ from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kubectl import writing
-from extender.kubectl.form import Form, Output
+from extender.kubectl.form import Form, Output, say
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.options import (
     Context,
@@ -313,7 +313,7 @@ def take_snapshot(
         found.write(to)
     except Unreadable as error:
         fail(str(error))
-    print(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", file=sys.stderr)
+    say(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", to=sys.stderr)
 
 
 @verb(app, "replay", without=("extender",))
@@ -332,6 +332,7 @@ app.command("cleanup")(writing.clean_up)
 
 def main() -> None:
     """Run the command line."""
+    logs.start("warning", "text")
     app(prog_name="kubectl gputopo")
 
 

@@ -46,7 +46,8 @@ def run(
         overrides = dict(_pair(setting) for setting in settings or ())
         effective = load(config, os.environ, overrides)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        for line in str(error).splitlines():
+            print(logs.printable(line, len(line)), file=sys.stderr)
         raise typer.Exit(2) from error
     if print_config:
         print(effective.to_yaml(), end="")

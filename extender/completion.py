@@ -58,7 +58,7 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
         spelled = ((spelling, found.help) for found in _options(command) for spelling in found.opts)
         return _beginning(last, spelled), NO_FILES
     names = _names(before) if before[0] in _NAMED and not _has_name(command, before[1:]) else ()
-    return _beginning(last, ((name, "") for name in names)), NO_FILES
+    return _beginning(last, ((name, "") for name in names if name.isprintable())), NO_FILES
 
 
 def main() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any, Final, NoReturn
@@ -18,7 +16,6 @@ from extender.cluster.state import ClusterState
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Reflector, Unavailable
-from extender.plain_structlog import structlog
 
 _SECONDS: Final = 1.0
 """Between two looks: a burst of changes is one."""
@@ -47,10 +44,6 @@ async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState
     Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for. Raises whatever a watch dies of:
     what is printed then would be old, and nobody could see it.
     """
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     state = ClusterState(resource=resource)
     feed = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TextIO
 
 import yaml
 
 from extender.inspect.inspection import Answer
 from extender.logs import printable
+
+MAX_LINE_CHARACTERS: Final = 4096
+
+
+def say(line: str = "", *, end: str = "\n", to: TextIO | None = None) -> None:
+    """Print one line, to standard output where nothing else is said, with no character that acts on a terminal."""
+    print(printable(line, MAX_LINE_CHARACTERS), end=end, file=to)
 
 
 class Output(StrEnum):
@@ -40,12 +48,12 @@ class Form:
     def document(self, answer: Answer, names: Iterable[str]) -> bool:
         """Print an answer as a document or as names; returns whether that was wanted."""
         if self.output is Output.JSON:
-            print(answer.model_dump_json(indent=2))
+            print(_escaped(answer.model_dump_json(indent=2)))
         elif self.output is Output.YAML:
             print(yaml.safe_dump(answer.model_dump(mode="json"), sort_keys=False, allow_unicode=False), end="")
         elif self.output is Output.NAME:
             for name in names:
-                print(printable(name))
+                say(name)
         else:
             return False
         return True
@@ -62,6 +70,14 @@ class Form:
         for line in lines:
             cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
             print("   ".join(map(_coloured, heads, cells)).rstrip())
+
+
+def _escaped(document: str) -> str:
+    """Return a JSON document that says the same without a character that acts on a terminal; its lines stay."""
+    return "\n".join(
+        line if line.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+        for line in document.split("\n")
+    )
 
 
 _RED, _GREEN, _YELLOW = 31, 32, 33

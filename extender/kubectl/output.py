@@ -25,11 +25,10 @@ from extender.inspect.status import Finding, Status
 from extender.inspect.taken import fault_of
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
-from extender.kubectl.form import Form
+from extender.kubectl.form import Form, say
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.status_lines import version_lines
 from extender.kubectl.top import GpuUse, Top
-from extender.logs import printable
 
 _FEW = 3
 """Nodes that a table names."""
@@ -50,37 +49,37 @@ def print_node(node: NodeDetail, form: Form) -> None:
     """Print one node: its wires, its GPUs, and what the free ones are worth."""
     if form.document(node, [f"node/{node.name}"]):
         return
-    print(f"{node.name}: {_machine(node)}" + (f"; closed: {printable(node.closed)}" if node.closed else ""))
+    say(f"{node.name}: {_machine(node)}" + (f"; closed: {node.closed}" if node.closed else ""))
     if node.device_plugin:
-        print(f"device plugin: {printable(node.device_plugin.line)}")
+        say(f"device plugin: {node.device_plugin.line}")
     if node.sharing:
-        print(f"shared by memory: {printable(node.sharing.line)}")
+        say(f"shared by memory: {node.sharing.line}")
     for offer in node.offers:
-        print(f"offered: {printable(offer.line)}")
+        say(f"offered: {offer.line}")
     for sign in node.signs:
-        print(f"said by others: {printable(sign.line)}")
+        say(f"said by others: {sign.line}")
     for device in node.unknown_devices:
-        print(f"allocated by DRA: {printable(device.line)}")
+        say(f"allocated by DRA: {device.line}")
     if not node.gpus:
         return
-    print()
+    say()
     labels = [f"GPU{gpu.index}" for gpu in node.gpus]
     form.table(("", *labels), ((label, *row) for label, row in zip(labels, node.matrix, strict=False)))
-    print()
+    say()
     form.table(GPUS, map(gpu_row, node.gpus), 2)
-    print()
+    say()
     if node.slices:
         form.table(SLICES, map(slice_row, node.slices), 2)
-        print()
+        say()
     if node.shared:
         form.table(SHARED, (row for gpu in node.shared for row in share_rows(gpu)))
-        print()
+        say()
     if any(gpu.outlook for gpu in node.gpus):
         form.table(("GPU", "SINCE", "NEXT", "WHEN", "TO-DO"), _outlook_rows(node.gpus))
-        print()
+        say()
     if node.link_faults:
         form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
-        print()
+        say()
     form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
 
 
@@ -100,7 +99,7 @@ def print_pod(told: Explanation, form: Form) -> None:
     pod = told.pod
     if form.document(told, [f"pod/{pod.name}"]):
         return
-    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
+    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if not _is_understood(told):
         return
     if pod.node:
@@ -114,21 +113,21 @@ def print_status(told: Status, form: Form) -> None:
     """Print the cluster as a whole, and what needs somebody."""
     if form.document(told, (f"node/{name}" for finding in told.findings for name in finding.nodes)):
         return
-    print(
+    say(
         f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free; pods: {told.pods}, {told.waiting} waiting"
         + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
     )
     for line in version_lines(told):
-        print(printable(line))
-    print()
+        say(line)
+    say()
     if form.is_wide and told.control_plane.policies:
         form.table(("POLICY", "DOES"), ((each.name, ",".join(each.actions)) for each in told.control_plane.policies))
-        print()
+        say()
     if told.machines:
         form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in told.machines.items()))
-        print()
+        say()
     if not told.findings:
-        print("nothing needs you")
+        say("nothing needs you")
         return
     form.table(("NODES", "WHAT", "DO", "WHERE"), map(_finding_row, told.findings))
 
@@ -145,7 +144,7 @@ def print_fragmentation(told: Fragmentation, form: Form) -> None:
     heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
     form.table(heads, map(_room_row, told.sizes))
     if told.shares:
-        print()
+        say()
         rows = (map(str, (room.gib, room.now, room.by_memory, room.empty)) for room in told.shares)
         form.table(("SHARE-GIB", "FIT-NOW", "BY-MEMORY", "IF-EMPTY"), map(tuple, rows))
 
@@ -160,7 +159,7 @@ def print_what_if(told: Explanation, form: Form) -> None:
     if form.document(told, (f"node/{fit.node}" for fit in told.fits)):
         return
     estimate = " (an estimate, no extender was asked)" if told.estimate else ""
-    print(printable(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}"), end="\n\n")
+    say(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}", end="\n\n")
     if _is_understood(told):
         _print_choice(told, form)
 
@@ -168,10 +167,10 @@ def print_what_if(told: Explanation, form: Form) -> None:
 def _is_understood(told: Explanation | Why) -> bool:
     """Print what is wrong with the pod itself, else which group it is in, and what a new node would do for it."""
     if told.problem:
-        print(printable(told.problem))
+        say(told.problem)
     new_nodes = None if told.problem or told.fits or told.pod.node else told.new_nodes
     for line in (each.line for each in (told.group, new_nodes) if each and not told.problem):
-        print(printable(line), end="\n\n")
+        say(line, end="\n\n")
     return not told.problem
 
 
@@ -182,10 +181,10 @@ def _print_choice(told: Explanation, form: Form) -> None:
             ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in told.fits),
         )
     else:
-        print("it fits on no node now")
+        say("it fits on no node now")
     if not told.refusals:
         return
-    print()
+    say()
     form.table(
         ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
         (
@@ -201,11 +200,11 @@ def print_why(told: Why, form: Form) -> None:
     if form.document(told, (f"node/{verdict.node}" for verdict in told.nodes if verdict.fits)):
         return
     pod = told.pod
-    print(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
+    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if not _is_understood(told):
         return
     for line in told.choice:
-        print(printable(line))
+        say(line)
     if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, told.nodes), 2)
@@ -216,7 +215,7 @@ def print_replay(told: Replay, form: Form) -> None:
     if form.document(told, (f"pod/{step.pod.name}" for step in told.steps)):
         return
     if not told.steps:
-        print("no pod waits")
+        say("no pod waits")
         return
     form.table(("POD", "NODE", "GPUS", "AFFINITY", "PREDICTED-GB/S", "WAITS-BECAUSE"), map(_step_row, told.steps))
 
@@ -232,7 +231,7 @@ def print_drift(told: Drift, form: Form) -> None:
     if form.document(told, (f"pod/{each.name}" for each in told.differences)):
         return
     if not told.differences:
-        print("every pod has the GPUs that were planned for it")
+        say("every pod has the GPUs that were planned for it")
         return
     heads = ("POD", "NODE", "PLANNED", "LEDGER", "SEEN", "WHAT")
     form.table(heads, map(_difference_row, told.differences))
@@ -248,10 +247,10 @@ def print_measured(told: MeasuredReport, form: Form) -> None:
     if form.document(told, (f"{row.machine}/{_ring(row.gpus)}" for row in told.sets)):
         return
     if told.file is None:
-        print("no file of measured bandwidths is configured; all is predicted")
+        say("no file of measured bandwidths is configured; all is predicted")
         return
     for complaint in filter(None, (told.problem and f"{told.file}: {told.problem}", *told.refused)):
-        print(printable(f"not believed: {complaint}"))
+        say(f"not believed: {complaint}")
     heads = (
         "MACHINE",
         "GPUS",
@@ -277,7 +276,7 @@ def _measured_row(row: MeasuredSet) -> Sequence[str]:
 def print_top(told: Top, form: Form) -> None:
     """Print a row for each GPU, and on stderr of which nodes nothing was heard."""
     for node, why in told.unheard.items():
-        print(printable(f"{node}: {why}"), file=sys.stderr)
+        say(f"{node}: {why}", to=sys.stderr)
     if form.document(told, (gpu.uuid for gpu in told.gpus)):
         return
     form.table(
@@ -324,7 +323,7 @@ def _set_row(best: BestSet) -> Sequence[str]:
 
 def _machine(node: NodeInfo) -> str:
     counts = Counter(gpu.model for gpu in node.gpus)
-    return printable(", ".join(f"{count} x {model}" for model, count in counts.items())) or "<none>"
+    return ", ".join(f"{count} x {model}" for model, count in counts.items()) or "<none>"
 
 
 def _ring(indexes: Iterable[int]) -> str:

@@ -27,12 +27,12 @@ from extender.inspect.control_plane import ControlPlane
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.following import follow
+from extender.kubectl.form import say
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
-from extender.logs import printable
 from topology.annotations import keys
 
 Answer = TypeVar("Answer")
@@ -99,7 +99,7 @@ class Source:
                 return question(self.extender)
             except NoAnswer as error:
                 complaint = f"the extender at {self.extender} does not answer: {error}"
-                print(printable(f"{complaint}; this is an estimate from the annotations alone"), file=sys.stderr)
+                say(f"{complaint}; this is an estimate from the annotations alone", to=sys.stderr)
         return estimate()
 
 
@@ -127,7 +127,7 @@ def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
     try:
         return plane.model_copy(update={"extender": asking.extender(extender)})
     except NoAnswer as error:
-        print(printable(f"the extender at {extender} does not say its version: {error}"), file=sys.stderr)
+        say(f"the extender at {extender} does not say its version: {error}", to=sys.stderr)
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 
 
@@ -169,11 +169,11 @@ async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[Resourc
 
 def fail(why: str) -> NoReturn:
     """End the program: wrong usage, or no cluster."""
-    print(printable(why), file=sys.stderr)
+    say(why, to=sys.stderr)
     raise typer.Exit(2)
 
 
 def say_no(why: str) -> NoReturn:
     """End the program with a clear no."""
-    print(printable(why), file=sys.stderr)
+    say(why, to=sys.stderr)
     raise typer.Exit(1)

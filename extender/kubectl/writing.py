@@ -12,10 +12,9 @@ from typing import Annotated
 import typer
 
 from extender.kubectl import cleanup, gpu_health
-from extender.kubectl.form import Form
+from extender.kubectl.form import Form, say
 from extender.kubectl.options import Context, File, Headless
 from extender.kubectl.reading import ask, fail, kubeconfig, say_no
-from extender.logs import printable
 from topology.annotations.overrides import Override, Word
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
@@ -44,19 +43,19 @@ def clean_up(
         say_no(f"nothing is removed while gputopo runs: {', '.join(found.running[:3])}")
     failed = ask(cleanup.remove(config, found.leftovers))
     for leftover, reason in failed.items():
-        print(printable(f"{leftover.kind} {leftover.name}: {reason}"), file=sys.stderr)
+        say(f"{leftover.kind} {leftover.name}: {reason}", to=sys.stderr)
     if failed:
         fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
     # A placeholder that is being deleted may be seen a moment longer.
     if again := [each for each in ask(cleanup.find(config)).leftovers if each.kind != cleanup.PLACEHOLDER]:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
-    print(f"removed from {len(found.leftovers)} nodes and pods")
+    say(f"removed from {len(found.leftovers)} nodes and pods")
 
 
 def _print_leftovers(found: cleanup.Found, form: Form) -> None:
     """Print which objects carry annotations or conditions of ours."""
     if not found.leftovers:
-        print("nothing of gputopo is left on nodes and pods")
+        say("nothing of gputopo is left on nodes and pods")
         return
     rows = (
         (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
@@ -107,4 +106,4 @@ def _say(node: str, gpus: list[str], override: Override | None, file: Path | Non
     except gpu_health.Refused as error:
         fail(str(error))
     for uuid, word in sorted(said.items()):
-        print(printable(f"{node} {uuid}: {word}"))
+        say(f"{node} {uuid}: {word}")

@@ -58,7 +58,8 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), fail)
+    owner: object = os if step == "fsync" else Path
+    monkeypatch.setattr(owner, step, fail)
     keep(tmp_path, AFTER)
     monkeypatch.undo()
     assert kept(tmp_path) == BEFORE
@@ -72,7 +73,7 @@ def test_the_disk_has_the_text_before_the_name_and_then_the_name(
     fsync, replace = os.fsync, Path.replace
 
     def synced(number: int) -> None:
-        steps.append(f"sync {Path(os.readlink(f'/proc/self/fd/{number}')).name}")
+        steps.append(f"sync {Path(f'/proc/self/fd/{number}').readlink().name}")
         assert not steps[-1].endswith(".new") or os.fstat(number).st_size > 0
         fsync(number)
 
