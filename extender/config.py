@@ -41,6 +41,8 @@ class Listen(Section):
     """On which address."""
     port: int = Field(default=8888, ge=0, le=65535)
     """0 takes a free one and logs it."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further host names that pages and JSON answer to without TLS, such as a proxy's; `*` stands for anything."""
 
     @property
     def is_private(self) -> bool:

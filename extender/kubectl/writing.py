@@ -25,6 +25,10 @@ Reason = Annotated[str, typer.Option("--why", help="What others read.")]
 
 def clean_up(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    namespace: Annotated[
+        str | None,
+        typer.Option("-n", "--namespace", help="Where gputopo was: pods of its labels elsewhere do not count."),
+    ] = None,
     no_headers: Headless = False,
     file: File = None,
     context: Context = None,
@@ -39,8 +43,9 @@ def clean_up(
         return
     if not yes:
         say_no("this is left of gputopo; with --yes it is removed")
-    if found.running:
-        say_no(f"nothing is removed while gputopo runs: {', '.join(found.running[:3])}")
+    if running := [pod for pod in found.running if namespace is None or pod.partition("/")[0] == namespace]:
+        hint = "" if namespace else "; if these are not gputopo's, say with -n in which namespace it was"
+        say_no(f"nothing is removed while gputopo runs: {', '.join(running[:3])}{hint}")
     failed = ask(cleanup.remove(config, found.leftovers))
     for leftover, reason in failed.items():
         say(f"{leftover.kind} {leftover.name}: {reason}", to=sys.stderr)

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
+from starlette.responses import JSONResponse
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from extender import logs
@@ -23,6 +24,9 @@ from extender.config_sources import load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.web import assets, health, routes, site, views, what_if
+from extender.web.hosts import Hosts
+
+_NOT_OURS: Final = "this host name is not ours: list it in listen.allowedHosts"
 
 
 def create_app() -> FastAPI:
@@ -44,14 +48,25 @@ class Application(FastAPI):
 
     verbs: Mapping[str, routes.Verb[Any]] = {}
     """By path."""
+    hosts: Hosts | None = None
+    """The names that pages answer to; `None`: to any."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
         verb = self.verbs.get(scope["path"]) if scope["type"] == "http" else None
-        if verb is None:
-            await super().__call__(scope, receive, send)
-        else:
+        if verb is not None:
             await verb.serve(self.state.extender, scope, receive, send)
+        elif scope["type"] == "http" and not self._is_for_us(scope):
+            await JSONResponse({"detail": _NOT_OURS}, 421)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def _is_for_us(self, scope: Scope) -> bool:
+        """Whether the request names a host of ours; probes need not, nor does what no browser sends."""
+        if self.hosts is None or scope["path"] in health.PROBES:
+            return True
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        return all(map(self.hosts.are_ours, named))
 
 
 def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -65,6 +80,7 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
         redoc_url=None,
     )
     app.verbs = routes.verbs(config.limits)
+    app.hosts = None if config.tls.cert_file else Hosts((config.listen.host, *config.listen.allowed_hosts))
     app.router.routes[:0] = [*health.routes(), *what_if.routes()]
     app.include_router(views.router)
     app.include_router(assets.router)

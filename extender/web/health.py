@@ -18,7 +18,8 @@ from extender.metrics import CONTENT_TYPE
 from extender.service import Extender
 from extender.web.visits import Page
 
-PATHS: Final = ("/livez", "/healthz", "/readyz", "/metrics")
+PROBES: Final = ("/livez", "/healthz", "/readyz")
+PATHS: Final = (*PROBES, "/metrics")
 
 
 def routes() -> list[Route]:

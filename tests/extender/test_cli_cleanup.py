@@ -100,7 +100,23 @@ async def test_nothing_is_removed_while_gputopo_runs(tmp_path: Path) -> None:
         refused = await cluster.run("--yes")
         assert await cluster.annotations() == before
     assert refused.exit_code == 1
-    assert refused.stderr == "nothing is removed while gputopo runs: default/agent-x\n"
+    hint = "; if these are not gputopo's, say with -n in which namespace it was"
+    assert refused.stderr == f"nothing is removed while gputopo runs: default/agent-x{hint}\n"
+
+
+async def test_a_label_in_a_foreign_namespace_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Who says where gputopo was is refused for pods there only: anybody may give a pod of theirs our label."""
+    async with left_behind(tmp_path) as cluster:
+        stranger = gpu_pod("stranger", 0, {})
+        stranger["metadata"]["labels"] = dict([cleanup.OURS])
+        (await cluster.api.call("POST", PODS, stranger)).ok()
+        refused = await cluster.run("--yes", "-n", "default")
+        kept = await cluster.annotations()
+        removed = await cluster.run("--yes", "-n", "gputopo-system")
+        after = await cluster.annotations()
+    assert (refused.exit_code, removed.exit_code) == (1, 0)
+    assert refused.stderr == "nothing is removed while gputopo runs: default/stranger\n"
+    assert kept["n1"].keys() > KEPT.keys() and after["n1"] == KEPT
 
 
 async def test_a_namesake_keeps_what_it_has(tmp_path: Path) -> None:

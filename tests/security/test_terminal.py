@@ -6,6 +6,7 @@ import ast
 import io
 import json
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -114,12 +115,15 @@ def test_t1_lines_of_the_plugin_are_printed_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-def test_t1_no_log_line_acts(style: str) -> None:
+def test_t1_no_log_line_acts(style: Literal["json", "text"]) -> None:
     """Messages, facts and traces alike, of ours and of libraries; agent and extender."""
     written, read = io.BytesIO(), io.StringIO()
     try:
-        for start, stream in ((logs.start, written), (agent_logs.start, read)):
-            start("info", style, stream)  # type: ignore[operator]
+        for agents in (False, True):
+            if agents:
+                agent_logs.start("info", style, read)
+            else:
+                logs.start("info", style, written)
             try:
                 raise ValueError(HOSTILE)
             except ValueError:
