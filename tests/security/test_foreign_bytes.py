@@ -1,4 +1,4 @@
-"""I8: a reader of what others have written raises what its callers handle, and nothing else, which would end a process."""
+"""A reader of what others have written raises what its callers handle, and nothing else, which would end a process."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ INTENTS = (
 @pytest.mark.parametrize("name", READERS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
-def test_i8_a_reader_raises_what_it_promises(name: str, data: st.DataObject) -> None:
+def test_a_reader_raises_what_it_promises(name: str, data: st.DataObject) -> None:
     """It reads it, or refuses it by its own error."""
     read, refusals, honest = READERS[name]
     with suppress(*refusals):
@@ -174,7 +174,7 @@ def test_i8_a_reader_raises_what_it_promises(name: str, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_i8_what_once_brought_a_reader_down_does_so_to_none(name: str) -> None:
+def test_what_once_brought_a_reader_down_does_so_to_none(name: str) -> None:
     """What an honest sender writes is read."""
     read, refusals, honest = READERS[name]
     if "too long" not in name and name != "measurements":
@@ -188,7 +188,7 @@ def test_i8_what_once_brought_a_reader_down_does_so_to_none(name: str) -> None:
 @settings(max_examples=100, deadline=None, phases=PHASES, suppress_health_check=QUIET)
 @example(200, b"[" * 30_000)
 @example(409, b'{"message":"\xff"}')
-def test_i8_every_answer_to_an_intent_is_a_reply(status: int, body: bytes) -> None:
+def test_every_answer_to_an_intent_is_a_reply(status: int, body: bytes) -> None:
     """What cannot be understood is no answer."""
     for intent in INTENTS:
         to_reply(intent, status, body)
@@ -196,7 +196,7 @@ def test_i8_every_answer_to_an_intent_is_a_reply(status: int, body: bytes) -> No
 
 @given(body=hostile(HONEST["page"]), status=st.sampled_from([200, 403, 404, 500]))
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
-def test_i8_checks_of_the_cluster_survive_every_answer(body: bytes, status: int) -> None:
+def test_checks_of_the_cluster_survive_every_answer(body: bytes, status: int) -> None:
     """What is not known stays unknown."""
 
     async def send(request: Request) -> tuple[int, bytes]:
@@ -211,12 +211,12 @@ def test_i8_checks_of_the_cluster_survive_every_answer(body: bytes, status: int)
 
 @given(text=hostile(HONEST["yaml"], HONEST["page"]), is_packed=st.booleans())
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
-def test_i8_files_of_others_are_read_or_refused(tmp_path: Path, text: bytes, is_packed: bool) -> None:
+def test_files_of_others_are_read_or_refused(tmp_path: Path, text: bytes, is_packed: bool) -> None:
     """Kubeconfig, snapshot, manifest, configuration, health file, CDI spec, the kubelet's configuration."""
     read_as_every_kind_of_file(tmp_path, gzip.compress(text) if is_packed else text)
 
 
-def test_i8_files_that_once_brought_a_reader_down_do_so_to_none(tmp_path: Path) -> None:
+def test_files_that_once_brought_a_reader_down_do_so_to_none(tmp_path: Path) -> None:
     """Among them a snapshot that ends too early, one that is deep, and dates and numbers of YAML that are none."""
     cut, deep = gzip.compress(HONEST["page"])[:-3], b'{"kind":"List","items":[' + b'{"a":' * 30_000
     for text in (*ALWAYS, cut, deep, gzip.compress(deep)):
@@ -257,7 +257,7 @@ def read_as_every_kind_of_file(folder: Path, content: bytes) -> None:
         b"server: 'http://127.0.0.1:1'", b"server: 'https://127.0.0.1:1', certificate-authority-data: eA=="
     )
 )
-def test_i8_whatever_a_kubeconfig_says_it_is_read_or_there_are_no_credentials(tmp_path: Path, text: bytes) -> None:
+def test_whatever_a_kubeconfig_says_it_is_read_or_there_are_no_credentials(tmp_path: Path, text: bytes) -> None:
     """Also by requests, lists and watches that are made with it; extender and agent alike."""
     file = tmp_path / "kubeconfig"
     file.write_bytes(text)
@@ -326,7 +326,7 @@ async def saying(answers: bytes) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_i8_every_answer_over_a_socket_is_a_reply_or_none(tmp_path: Path, name: str) -> None:
+async def test_every_answer_over_a_socket_is_a_reply_or_none(tmp_path: Path, name: str) -> None:
     """Requests never raise; lists and watches raise what reflectors handle; so it is with the agent."""
     async with saying(ANSWERS[name]) as url:
         write_kubeconfig(tmp_path / "kubeconfig", url)
@@ -355,7 +355,7 @@ async def test_i8_every_answer_over_a_socket_is_a_reply_or_none(tmp_path: Path, 
     | st.sampled_from(["0001-01-01T00:00:00", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 )
 @settings(max_examples=300, deadline=None)
-def test_i8_every_text_of_an_annotation_is_read_or_refused(text: str) -> None:
+def test_every_text_of_an_annotation_is_read_or_refused(text: str) -> None:
     """Times, quantities and versions: what nobody can read counts as not said, or is refused by name."""
     assert 0.0 <= Instant(0.0, 1.8e9).age_seconds(text) <= 1.8e9
     with suppress(ValueError):
@@ -370,19 +370,19 @@ def test_i8_every_text_of_an_annotation_is_read_or_refused(text: str) -> None:
             read("key", text)
 
 
-def test_i8_agent_and_extender_read_yaml_alike() -> None:
+def test_agent_and_extender_read_yaml_alike() -> None:
     """They share no code that is not pure, so they have the same file."""
     assert inspect.getsource(agent.yaml_text) == inspect.getsource(extender.yaml_text)
 
 
-def test_i8_versions_of_thousands_of_digits_are_no_numbers() -> None:
+def test_versions_of_thousands_of_digits_are_no_numbers() -> None:
     """Python reads no number of more than 4,300 digits."""
     many = "9" * 5000
     assert not is_before("1", many) and not is_later(many, "1")
     assert is_before("1", "9" * 20) and is_later("9" * 20, "1")
 
 
-def test_i8_a_quantity_is_a_number_or_none() -> None:
+def test_a_quantity_is_a_number_or_none() -> None:
     """What the API server lets pass, and what it does not."""
     for text in ("1e99", "9" * 18 + "E", "9" * 5000, "1e-99", "٣"):
         read = decoder(Pod)(
@@ -393,7 +393,7 @@ def test_i8_a_quantity_is_a_number_or_none() -> None:
         assert cpu_milli(read) >= 0
 
 
-def test_i8_the_kernels_files_are_read_in_any_encoding(tmp_path: Path) -> None:
+def test_the_kernels_files_are_read_in_any_encoding(tmp_path: Path) -> None:
     """Whoever may make a cgroup may give it any name."""
     for path, content in {"2/comm": b"kthreadd\n", "7/cgroup": b"0::/\xff/kubepods/x\n"}.items():
         (tmp_path / path).parent.mkdir()

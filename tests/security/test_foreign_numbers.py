@@ -1,4 +1,4 @@
-"""N17: any number in any field of what a node or a pod publishes: lists of all nodes and pods go on showing all others."""
+"""Any number in any field of what a node or a pod publishes: lists of all nodes and pods go on showing all others."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ CASES = [
 ]
 
 
-def test_n17_every_kind_of_number_is_tried() -> None:
+def test_every_kind_of_number_is_tried() -> None:
     """As many as the payloads have; a new one counts by itself."""
     named = {path[-1] for _, path in CASES}
     assert {
@@ -170,7 +170,7 @@ def look_at_everything(state: ClusterState) -> NodeList:
 @pytest.mark.parametrize(
     ("name", "path"), CASES, ids=lambda each: each if isinstance(each, str) else "/".join(map(str, each))
 )
-def test_n17_no_number_of_a_node_hides_another(name: str, path: tuple[Any, ...]) -> None:
+def test_no_number_of_a_node_hides_another(name: str, path: tuple[Any, ...]) -> None:
     """The other node is shown with all of its GPUs, and takes the pod; what is beyond its meaning closes its own node."""
     honest = json.loads(PAYLOADS[name])
     for number in NUMBERS:
@@ -203,7 +203,7 @@ WORDS = (
     "key",
     sorted(value for name, value in vars(keys).items() if name.isupper() and str(value).startswith(keys.USER_PREFIX)),
 )
-def test_n17_no_annotation_of_a_pod_hides_another(key: str) -> None:
+def test_no_annotation_of_a_pod_hides_another(key: str) -> None:
     """Nor does its record, its CPU, its priority or its age."""
     for number, text in enumerate(WORDS):
         bad = pod(
@@ -225,7 +225,7 @@ def test_n17_no_annotation_of_a_pod_hides_another(key: str) -> None:
         (extender.inspect.fragmentation, "_in_the_way"),
     ],
 )
-def test_n17_a_node_that_cannot_be_shown_hides_no_other(
+def test_a_node_that_cannot_be_shown_hides_no_other(
     monkeypatch: pytest.MonkeyPatch, module: Any, function: str
 ) -> None:
     """Whatever is wrong with our own code for it: each row is made by itself."""
@@ -253,9 +253,7 @@ def test_n17_a_node_that_cannot_be_shown_hides_no_other(
 @pytest.mark.parametrize(
     ("module", "function"), [(extender.inspect.inspection, "pod_info"), (extender.inspect.waiting, "waiting_pod")]
 )
-def test_n17_a_pod_that_cannot_be_shown_hides_no_other(
-    monkeypatch: pytest.MonkeyPatch, module: Any, function: str
-) -> None:
+def test_a_pod_that_cannot_be_shown_hides_no_other(monkeypatch: pytest.MonkeyPatch, module: Any, function: str) -> None:
     """It is left out."""
     real = getattr(module, function)
 
@@ -273,7 +271,7 @@ def test_n17_a_pod_that_cannot_be_shown_hides_no_other(
     assert len(made[function]) == 1
 
 
-async def test_n17_one_status_from_the_far_future_is_its_own_nodes_trouble(tmp_path: Path) -> None:
+async def test_one_status_from_the_far_future_is_its_own_nodes_trouble(tmp_path: Path) -> None:
     """Pages, JSON and the plugin go on showing all nodes; that one is closed, and says why."""
     nodes = (SimulatedNode("n1", "l40s-8"), SimulatedNode("n2", "l40s-8"))
     async with serving(tmp_path, *nodes) as extender:
@@ -302,7 +300,7 @@ async def test_n17_one_status_from_the_far_future_is_its_own_nodes_trouble(tmp_p
             assert (await extender.get(path))[0] == 200
 
 
-def test_n17_times_end_with_the_calendar() -> None:
+def test_times_end_with_the_calendar() -> None:
     """The last second of the year 9999 is one, the next is none; so it is with what people say."""
     for document, decode in (
         ('{"v":1,"generation":1,"gpus":{"GPU-a":{"healthy":false,"sick_since":%d}}}', decode_status),
@@ -313,12 +311,12 @@ def test_n17_times_end_with_the_calendar() -> None:
             decode(document % (LAST_SECOND + 1))
 
 
-def test_n17_the_longest_duration_is_a_century_or_two() -> None:
+def test_the_longest_duration_is_a_century_or_two() -> None:
     """However many digits it has."""
     assert duration("key", "999999h999999m999999999s") < 200 * 366 * 86_400
 
 
-def test_n17_an_agent_goes_on_from_any_generation() -> None:
+def test_an_agent_goes_on_from_any_generation() -> None:
     """At the end of the numbers, where only somebody else can have put it, it begins anew."""
     publication = Publication(lambda: 0.5, 300.0)
     publication.learned({keys.STATUS: encode_status(NodeStatus(2**63 - 1))}, 0.0)
@@ -327,6 +325,6 @@ def test_n17_an_agent_goes_on_from_any_generation() -> None:
 
 
 @pytest.mark.parametrize("hours", ["nan", "inf", "1e300", "-1"])
-def test_n17_nobody_can_cordon_a_gpu_beyond_the_calendar(hours: str) -> None:
+def test_nobody_can_cordon_a_gpu_beyond_the_calendar(hours: str) -> None:
     """It is bad usage, before anything is asked."""
     assert CliRunner().invoke(app, ["cordon-gpu", "n1", "0", "--hours", hours]).exit_code == 2

@@ -1,4 +1,4 @@
-"""W1: no web page reads our pages by having its own name point at us (DNS rebinding); whoever asked until now still may."""
+"""No web page reads our pages by having its own name point at us (DNS rebinding); whoever asked until now still may."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ THEIRS = (
 
 
 @pytest.mark.parametrize("host", OURS)
-def test_w1_names_that_nobody_can_register_are_ours(host: str) -> None:
+def test_names_that_nobody_can_register_are_ours(host: str) -> None:
     """Addresses, services, pods, this machine, and what is configured."""
     assert Hosts(["gpus.example.com", "*.gpus.example.org"]).are_ours(host)
 
 
 @pytest.mark.parametrize("host", THEIRS)
-def test_w1_other_names_are_not(host: str) -> None:
+def test_other_names_are_not(host: str) -> None:
     """However much they look like ours."""
     assert not Hosts(["gpus.example.com", "*.gpus.example.org"]).are_ours(host)
 
 
-async def test_w1_pages_and_json_are_for_our_names_only(tmp_path: Path) -> None:
+async def test_pages_and_json_are_for_our_names_only(tmp_path: Path) -> None:
     """A stranger's name reads nothing; the verbs and probes, which tell a browser nothing, ask for no name."""
     async with serving(tmp_path, NODE, settings={"listen.allowedHosts": "[gpus.example.com]"}) as extender:
         asked = {"127.0.0.1": 200, "gputopo-extender": 200, "gpus.example.com": 200, "evil.example": 421}

@@ -1,4 +1,4 @@
-"""T1: whatever a cluster, a snapshot or a log line says, a terminal shows it and does not obey it."""
+"""Whatever a cluster, a snapshot or a log line says, a terminal shows it and does not obey it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def obeyed(text: str) -> set[str]:
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: ascii(" ".join(verb))[:40])
 @pytest.mark.parametrize("form", FORMS)
-def test_t1_the_plugin_prints_no_character_that_acts(snapshot: Path, verb: tuple[str, ...], form: str) -> None:
+def test_the_plugin_prints_no_character_that_acts(snapshot: Path, verb: tuple[str, ...], form: str) -> None:
     """On standard output and standard error, in every form; no name ends a line either."""
     given = verb if "--snapshot" in verb else (*verb, "--snapshot", str(snapshot))
     ended = invoke(*given, "-o", form)
@@ -96,14 +96,14 @@ def test_t1_the_plugin_prints_no_character_that_acts(snapshot: Path, verb: tuple
 
 
 @pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_t1_documents_say_the_same_all_the_same(snapshot: Path, form: str, read: object) -> None:
+def test_documents_say_the_same_all_the_same(snapshot: Path, form: str, read: object) -> None:
     """What is written out is what the standard of each language reads again."""
     assert callable(read)
     ended = invoke("pod", "placed" + HOSTILE, "-n", NAMESPACE, "--snapshot", str(snapshot), "-o", form)
     assert read(ended.stdout)["pod"]["name"] == "placed" + HOSTILE
 
 
-def test_t1_lines_of_the_plugin_are_printed_in_one_place() -> None:
+def test_lines_of_the_plugin_are_printed_in_one_place() -> None:
     """A `print` beside it would be one that nobody has thought of."""
     allowed = {"form.py", "following.py", "options.py"}
     files = [Path(extender.cli.__file__), *Path(extender.kubectl.__file__).parent.glob("*.py")]
@@ -115,7 +115,7 @@ def test_t1_lines_of_the_plugin_are_printed_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-def test_t1_no_log_line_acts(style: Literal["json", "text"]) -> None:
+def test_no_log_line_acts(style: Literal["json", "text"]) -> None:
     """Messages, facts and traces alike, of ours and of libraries; agent and extender."""
     written, read = io.BytesIO(), io.StringIO()
     try:
