@@ -10,8 +10,8 @@ import msgspec
 from agent.health.links import LinkRecord
 from agent.health.record import GpuRecord
 
-MAX_NUMBER: Final = 1e12
-"""Larger than any time in seconds, and than any count."""
+MAX_SECONDS: Final = 1e11
+"""Since the epoch: in the year 5138, so that what is added to a time is still one that a calendar has."""
 
 
 class UnreadableMemory(ValueError):
@@ -40,23 +40,22 @@ def decode_memory(text: bytes) -> Memory:
     """Return what `encode_memory` was given; raises `UnreadableMemory`."""
     try:
         kept = msgspec.json.decode(text, type=Memory)
-        is_bounded = all(abs(number) < MAX_NUMBER for number in _numbers(msgspec.to_builtins(kept)))
+        is_bounded = all(abs(seconds) < MAX_SECONDS for seconds in _times(msgspec.to_builtins(kept)))
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise UnreadableMemory(str(error)) from error
     if not is_bounded:
-        raise UnreadableMemory("a number that no agent writes")
+        raise UnreadableMemory("a time that no agent writes")
     if kept.v != 1:
         raise UnreadableMemory(f"version {kept.v} is none that this agent reads")
     return kept
 
 
-def _numbers(part: Any) -> Iterator[float]:
-    """Yield all numbers in a document."""
+def _times(part: Any) -> Iterator[float]:
+    """Yield all fractional numbers in a document, which are times; counters of the driver are whole, and may be larger."""
     if isinstance(part, dict):
-        for item in part.items():
-            yield from _numbers(item)
+        yield from _times(list(part.values()))
     elif isinstance(part, list | tuple):
         for value in part:
-            yield from _numbers(value)
-    elif isinstance(part, int | float):
+            yield from _times(value)
+    elif isinstance(part, float):
         yield part

@@ -9,6 +9,7 @@ import pytest
 
 from agent.gpus.health_file import HealthFile
 from agent.health.memory import Memory
+from agent.health.record import GpuRecord
 
 BEFORE, AFTER = Memory(boot="before"), Memory(boot="after")
 
@@ -35,6 +36,16 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     for memory in (BEFORE, AFTER):
         keep(tmp_path, memory)
         assert kept(tmp_path) == memory
+
+
+def test_times_are_bounded_and_counters_are_not(tmp_path: Path) -> None:
+    """A GPU spends a petajoule in millijoules; a time beyond the calendar would close the node's status."""
+    spent = Memory(gpus={"GPU-a": GpuRecord(energy_mark=10**18, uncorrected=2**40)})
+    keep(tmp_path, spent)
+    assert kept(tmp_path) == spent
+    for seconds in (1e11, 1e300, -1e300):
+        keep(tmp_path, Memory(gpus={"GPU-a": GpuRecord(suspect_until=seconds)}))
+        assert kept(tmp_path) == Memory()
 
 
 def test_the_file_is_not_written_in_place(tmp_path: Path) -> None:
