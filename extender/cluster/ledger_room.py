@@ -50,7 +50,7 @@ def claims_left(
         return PLENTY  # so it is on nearly all nodes
     missing, uuids = missing_claims(), set(gpus.uuids)
     unrecorded = len(uuids.difference(ledger.gpus or ())) * (_NVIDIA_UUID_CHARACTERS + longer + len('"",'))
-    parents = sum(claim.parent is None and claim.gpu not in uuids for claim in ledger.claims) * _PARENT_BYTES
+    parents = sum(not claim.parent and claim.gpu not in uuids for claim in ledger.claims) * _PARENT_BYTES
     left = MAX_BYTES - len(text) - _SLACK_BYTES - unrecorded - parents
     left -= sum(SHARE_CLAIM_BYTES + longer for _ in missing)
     most = MAX_DEVICES - len(ledger.claims) - len(missing)
