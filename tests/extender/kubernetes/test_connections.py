@@ -16,10 +16,13 @@ OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
 MAX_BYTES = 100
 
 
-class Peer:
-    """A server that gives the answers in turn, each in pieces, whatever it is asked; `None` hangs up."""
+Pieces = Sequence[bytes | asyncio.Event]
 
-    def __init__(self, *answers: Sequence[bytes] | None) -> None:
+
+class Peer:
+    """A server that gives the answers in turn, whatever it is asked: each in pieces and after events; `None` hangs up."""
+
+    def __init__(self, *answers: Pieces | None) -> None:
         self.answers = list(answers)
         self.asked: list[bytes] = []
         self.connections = self.open = 0
@@ -38,14 +41,17 @@ class Peer:
                 if pieces is None:
                     break
                 for piece in pieces:
-                    writer.write(piece)
-                    await asyncio.sleep(0.01)
+                    if isinstance(piece, asyncio.Event):
+                        await piece.wait()
+                    else:
+                        writer.write(piece)
+                        await asyncio.sleep(0.01)
         writer.transport.abort()
         self.open -= 1
 
 
 @asynccontextmanager
-async def facing(*answers: Sequence[bytes] | None, limit: int = 1) -> AsyncIterator[tuple[Peer, Connections]]:
+async def facing(*answers: Pieces | None, limit: int = 1) -> AsyncIterator[tuple[Peer, Connections]]:
     """Serve these answers, and give what asks for them."""
     peer = Peer(*answers)
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
@@ -113,16 +119,22 @@ async def test_what_is_no_answer_ends_its_connection(pieces: list[bytes] | None,
     assert peer.connections == 2
 
 
-async def test_nobody_is_given_the_answer_to_a_request_that_was_given_up() -> None:
-    """It comes on a connection of its own, that is closed."""
-    late = OK.replace(b"ok", b"no")
-    async with facing([b"", b"", b"", b"", b"", late], [OK]) as (peer, asking):
+@pytest.mark.parametrize("answered_before", [0, 1, 3])
+async def test_nobody_is_given_the_answer_to_a_request_that_was_given_up(answered_before: int) -> None:
+    """Its connection is closed, also where answers came on it before: a Binding would be believed that never happened."""
+    the_next_is_sent, late = asyncio.Event(), OK.replace(b"ok", b"no")
+    async with facing(*[[OK]] * answered_before, [the_next_is_sent, late], [OK]) as (peer, asking):
+        for _ in range(answered_before):
+            await ask(peer, asking)
         given_up = asyncio.create_task(ask(peer, asking))
-        await until(lambda: peer.asked)
+        await until(lambda: len(peer.asked) > answered_before)
         given_up.cancel()
         await asyncio.wait([given_up])
         assert given_up.cancelled()
-        assert (await ask(peer, asking)).body == b"ok"
+        following = asyncio.create_task(ask(peer, asking))
+        await asyncio.sleep(0)  # it would be on its way by now if it were sent on the connection that there is
+        the_next_is_sent.set()
+        assert (await following).body == b"ok"
     assert peer.connections == 2
 
 
@@ -167,6 +179,19 @@ async def test_connections_to_another_server_are_not_used() -> None:
         await ask(peer, asking)
         await asking.ask(Server(peer.url, name="other"), "GET", "/", {}, None)
     assert peer.connections == 2
+
+
+async def test_an_answer_of_the_former_server_keeps_no_connection_to_it() -> None:
+    """Its request was under way when the server changed. The next one, with its token, is for the new server alone."""
+    is_new_known = asyncio.Event()
+    async with facing([is_new_known, OK], [OK]) as (former, _), facing([OK], [OK], limit=2) as (peer, asking):
+        under_way = asyncio.create_task(ask(former, asking))
+        await until(lambda: former.asked)
+        await ask(peer, asking)
+        is_new_known.set()
+        assert (await under_way).body == b"ok"
+        await ask(peer, asking)
+        assert (len(former.asked), len(peer.asked)) == (1, 2)
 
 
 async def test_a_token_with_a_line_break_is_sent_to_nobody() -> None:
