@@ -63,8 +63,7 @@ def choose_share(
     rooms = {gpu: len(devices) - books.outstanding(gpu) for gpu, devices in free.items() if gpu in within}
     fits = [gpu for gpu in books.open_to(_class_of(who), rooms) if rooms[gpu] >= ask.size]
     shared = sorted((gpu for gpu in fits if gpu in books.shared), key=lambda gpu: (rooms[gpu], gpu))
-    unshared = [gpu for gpu in fits if gpu not in books.shared]
-    chosen = tuple(shared[:1]) or (scorer.best(unshared, (), 1) if unshared else None)
+    chosen = tuple(shared[:1]) or (scorer.best(fits, (), 1) if fits else None)
     if not chosen:
         return Refusal(f"no GPU has {ask.size} GiB left that are promised to no other pod")
     return Grant(_out_of(free[chosen[0]], ask), Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
