@@ -13,7 +13,6 @@ from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.takers import Use
 from topology.node.status import DevicePluginStatus, Mode
 from topology.placement.shares import NO_SHARES, NOT_NOW, ONLY_ENFORCE, SharedGpu, Shares
-from topology.placement.verdict import Rejection
 from topology.value.coming_back import MANY_PODS
 
 _ONLY_ENFORCE, _NOT_NOW = Shares(refused=ONLY_ENFORCE), Shares(refused=NOT_NOW)
@@ -69,13 +68,6 @@ def shares_of(
         share_gib.append(size)
     more = max(0, plugin.sharing.max_gpus - len(shared))
     return Shares(tuple(share_gib), tuple(shared), shareable, more, beyond)
-
-
-def why_not_shared(payloads: NodePayloads) -> Rejection | None:
-    """Return why no GPU of the node is shared, `None` where pods may share them."""
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
-    refused = _refused(plugin) if plugin else NO_SHARES
-    return refused.refused if refused else None
 
 
 def _refused(plugin: DevicePluginStatus) -> Shares | None:
