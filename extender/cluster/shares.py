@@ -21,7 +21,7 @@ _ONLY_ENFORCE, _NOT_NOW = Shares(refused=ONLY_ENFORCE), Shares(refused=NOT_NOW)
 def known_as_shared(payloads: NodePayloads) -> frozenset[str]:
     """Return the GPUs of which the node's kubelet gives out shares alone, as far as its agent has told."""
     observed, status = payloads.observed.value, payloads.status.value
-    if observed is None or not observed.shared or status is None or status.device_plugin is None:
+    if observed is None or status is None or status.device_plugin is None:
         return frozenset()
     return frozenset(observed.shared) if status.device_plugin.mode is Mode.ENFORCE else frozenset()
 

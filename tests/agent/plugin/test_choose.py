@@ -203,3 +203,10 @@ def test_gpus_are_told_in_ring_order() -> None:
     hops = [node.nvlinks(names.index(a), names.index(b)) for a, b in zip(ring[:8], (*ring[1:8], ring[0]), strict=True)]
     assert min(hops) > 0
     assert ring[8] == "GPU-unheard-of"
+
+
+def test_a_container_gets_its_own_gpus_and_not_those_of_its_pod_that_come_first() -> None:
+    """Those of another container of the pod serve only where its own are not to be had."""
+    plan = planned("p", one="ab", two="cd")
+    assert choose(ask("abcdef", 2), NONE, Planned(plan, "two"), by_key(plan), ANY) == Grant(("c", "d"), Basis.PLANNED)
+    assert choose(ask("abcef", 2), NONE, Planned(plan, "two"), by_key(plan), ANY) == Grant(("a", "b"), Basis.PLANNED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.plugin.choose import Ask, Basis, Grant, Refusal
 from agent.plugin.forms import Shared, Whole
 from agent.plugin.identify import Unplanned
+from agent.plugin.pods import PodPlan
 from agent.plugin.share_devices import share_devices
 from agent.plugin.shares import Shareable
 from tests.agent.plans import FirstCome, by_key, planned
@@ -36,6 +37,8 @@ def test_each_form_is_asked_for_by_its_own_plans() -> None:
     assert (WHOLE.may_ask(share), WHOLE.may_ask(whole)) == (False, True)
     assert (SHARED.may_ask(share), SHARED.may_ask(whole)) == (True, False)
     assert not WHOLE.may_ask(sliced)
+    assert not WHOLE.may_ask(PodPlan("ml", "m", "uid", {"main": WHOLE.elsewhere()}))
+    assert (WHOLE.is_shared, SHARED.is_shared) == (False, True)
 
 
 def test_share_that_was_handed_out_before_anybody_could_look_starts_if_it_robs_nobody() -> None:
@@ -48,10 +51,20 @@ def test_share_that_was_handed_out_before_anybody_could_look_starts_if_it_robs_n
     assert SHARED.robbed(mine, [holding("p", mine)], ("ml", "late"), late) is None
 
 
+def test_a_share_is_chosen_and_judged_by_what_may_be_shared() -> None:
+    """Neither more of a GPU, nor more GPUs."""
+    ask = Ask(part("a", 0, 4) | part("b", 0, 4), frozenset(), 3)
+    plans = by_key(shares("late", main=("a", 2)))
+    assert SHARED.choose(ask, [], Unplanned(), plans) == Grant(share_devices("b", 3), Basis.UNPLANNED)
+    assert isinstance(SHARED.accept(part("a", 0, 3), [], Unplanned(), plans), Refusal)
+    none = Shared(FirstCome, lambda: Shareable({"a": 4, "b": 4}, 0))
+    assert isinstance(none.choose(ask, [], Unplanned(), {}), Refusal)
+
+
 def test_only_the_first_part_of_a_gpu_waits_until_nobody_computes_there() -> None:
     """Where the kubelet does not say who holds what, nobody waits."""
     mine = part("a", 0, 2)
     assert SHARED.to_be_vacant(mine, mine | part("b", 0, 1)) == {"a"}
-    assert SHARED.to_be_vacant(mine, mine | part("a", 3, 1)) == frozenset()
+    assert SHARED.to_be_vacant(mine, mine | part("a", 3, 1) | part("b", 0, 1)) == frozenset()
     assert SHARED.to_be_vacant(mine, None) == frozenset()
     assert WHOLE.to_be_vacant(frozenset("ab"), None) == {"a", "b"}

@@ -33,6 +33,16 @@ def test_a_shared_gpu_has_all_its_sharers() -> None:
     assert held.gpus == dict.fromkeys(("GPU-a", "GPU-b"), Holder("ml", "one", "main"))
 
 
+def test_containers_and_gpus_are_told_in_their_order() -> None:
+    """A report is written again only where something has changed."""
+    names = [f"c{number}" for number in range(6)]
+    devices = tuple(f"GPU-{number}::0" for number in range(6))
+    pods = [ListedPod("ml", "p", tuple(ListedContainer(name, frozenset(devices)) for name in reversed(names)))]
+    held = held_of(pods, {gpu.partition("::")[0] for gpu in devices})
+    assert list(held.shared) == [f"GPU-{number}" for number in range(6)]
+    assert [who.container for who in held.shared["GPU-0"]] == names
+
+
 def test_whoever_has_it_whole_is_its_holder() -> None:
     """A pod kept a replica while the plugin stopped sharing; both are told."""
     held = held_of([pod("a-replica", "GPU-a::0"), pod("whole", "GPU-a")], {"GPU-a"}, NO_SLICES)

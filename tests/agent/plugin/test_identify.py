@@ -59,8 +59,10 @@ def test_pod_that_got_nothing_when_it_was_admitted_is_not_taken_for_a_newer_one(
 def test_stray_is_not_taken_for_a_pod_that_waits_since_long() -> None:
     """The only pod with a promise of that size is listed since before."""
     old = listed("old", main="")
-    found = asks(2, old, listed("stray", main=""), plans=[planned("old", main="ab")], before=[[old]])
-    assert isinstance(found, Unknown)
+    plan = planned("old", main="ab")
+    found = asks(2, old, listed("stray", main=""), plans=[plan], before=[[old]])
+    assert found == Unknown("the pod that waits was listed long ago", (plan,))
+    assert asks(3, listed("old", main=""), plans=[plan]) == Unplanned()
 
 
 def test_two_that_arrived_together_are_not_told_apart() -> None:

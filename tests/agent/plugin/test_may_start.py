@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from agent.plugin.forms import Shared
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
-from tests.agent.plans import WHOLE, by_key, listed, planned
+from agent.plugin.shares import Shareable
+from tests.agent.plans import WHOLE, FirstCome, by_key, listed, planned
+from tests.agent.plugin.test_shares import holding, part, shares
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))
 STRAY = Served("ml", "a", "", frozenset("ab"))
@@ -36,12 +39,14 @@ def test_what_was_handed_out_in_parts_is_served_as_a_whole() -> None:
     parts = [Served("ml", "a", "uid-a", frozenset(gpu)) for gpu in "ab"]
     assert is_as_served(frozenset("ab"), [listed("a", main="ab")], parts)
     assert not is_as_served(frozenset("ab"), [listed("a", main="ab")], parts[:1])
+    assert is_as_served(frozenset("ab"), [listed("a", main="ab"), listed("x", main="c")], parts)
 
 
 @pytest.mark.parametrize(
     ("gpus", "served", "plans", "is_by"),
     [
         ("a", [GIVEN], {}, True),
+        ("ab", [GIVEN], {}, True),
         ("a", [STRAY], {}, False),
         ("a", [], by_key(planned("x", main="ab")), True),
         ("ac", [GIVEN], by_key(planned("x", main="cd")), False),
@@ -92,6 +97,16 @@ def test_what_nobody_remembers_handing_out_is_judged_by_the_promises(
     mine = [planned("a", exact=exact, main=own)] if own else []
     plans = by_key(*mine, planned("x", main="cd"))
     assert may_start(frozenset(holds), [listed("a", main=holds)], [], plans, WHOLE) == reason
+
+
+def test_a_share_that_the_plan_has_starts_whatever_has_changed_since() -> None:
+    """A stray, of whose class nobody knows, is on its GPU by now. With a plan for another GPU the pod would have to wait."""
+    mine, form = part("a", 0, 2), Shared(FirstCome, lambda: Shareable({"a": 4, "b": 4}, 2))
+    pods = [holding("p", mine), holding("stray", part("a", 2, 2))]
+    here, elsewhere = (shares("p", main=(gpu, 2), sharing_class="prod") for gpu in "ab")
+    assert may_start(mine, pods, [], by_key(here), form) is None
+    reason = may_start(mine, pods, [], by_key(elsewhere), form)
+    assert reason == "its share of a GPU cannot stay: it is shared by pods of another class"
 
 
 def test_what_was_handed_out_to_a_pod_is_its_own_though_it_is_promised_to_another_now() -> None:

@@ -7,6 +7,7 @@ import pytest
 from agent.plugin.best import Scorer
 from agent.plugin.mig import strategy_of, why_unserved, withheld_slices
 from tests.extender.mig import cut
+from topology.annotations.keys import SHARE_RESOURCE
 from topology.node.status import MigStrategy
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -20,6 +21,9 @@ GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
         ({GPU: {"MIG-a"}}, MigStrategy.SINGLE),
         ({GPU: {"GPU-a"}, SMALL: {"MIG-a"}}, MigStrategy.MIXED),
         ({GPU: {"MIG-a::0", "MIG-a::1"}}, MigStrategy.NONE),
+        ({GPU: {"MIG-a", "MIG-b::0"}}, MigStrategy.SINGLE),
+        ({SHARE_RESOURCE: {"GPU-a::0"}}, MigStrategy.NONE),
+        ({GPU: set()}, None),
         ({"example.com/mig-1g.10gb": {"MIG-a"}}, None),
     ],
 )
@@ -30,12 +34,12 @@ def test_strategy_is_read_off_the_devices(offered: dict[str, set[str]], strategy
 
 def test_slices_that_are_not_offered_are_closed_one_by_one() -> None:
     """A plugin that has not seen a new cut yet, or that shares some; with the strategy none nothing is said of each."""
-    offered = {GPU: {"GPU-a"}, SMALL: {"MIG-a", "MIG-b::0"}}
-    slices = ["MIG-a", "MIG-b", "MIG-c"]
-    assert withheld_slices(GPU, MigStrategy.MIXED, offered, slices) == {
-        "MIG-b": "shared by the device plugin",
-        "MIG-c": "not offered by the device plugin",
-    }
+    offered = {GPU: {"GPU-a"}, SMALL: {"MIG-a", "MIG-b::0"}, "example.com/mig": {"MIG-c", "MIG-d::0"}}
+    slices = ["MIG-a", "MIG-f", "MIG-b", "MIG-e", "MIG-c", "MIG-d"]
+    assert list(withheld_slices(GPU, MigStrategy.MIXED, offered, slices).items()) == [
+        ("MIG-b", "shared by the device plugin"),
+        *((each, "not offered by the device plugin") for each in ("MIG-c", "MIG-d", "MIG-e", "MIG-f")),
+    ]
     assert withheld_slices(GPU, MigStrategy.NONE, offered, slices) == {}
 
 
@@ -51,7 +55,8 @@ def test_slices_that_are_not_offered_are_closed_one_by_one() -> None:
 )
 def test_we_serve_what_the_strategy_can_mean(strategy: MigStrategy, profiles: set[str], whole: bool, why: str) -> None:
     """Where NVIDIA's plugin would not start, whole GPUs are served, and slices are not."""
-    assert why_unserved(strategy, profiles, has_whole_gpus=whole).endswith(why)
+    said = why_unserved(strategy, profiles, has_whole_gpus=whole)
+    assert said.endswith(why) and bool(said) is bool(why)
 
 
 def test_choice_of_last_resort_takes_slices_out_of_the_fullest_gpu() -> None:

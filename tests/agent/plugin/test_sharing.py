@@ -30,12 +30,12 @@ def test_where_sharing_is_off_nothing_is_said() -> None:
     [
         ("observe", ["a"], [], "", (ONLY_ENFORCED,)),
         ("enforce", [], ["no reserve", "a GPU has MIG on", "no reserve"], "", (NONE_SHAREABLE, "a GPU has MIG on", "no reserve")),
-        ("enforce", ["a"], [], "nothing holds containers", ("nothing holds containers",)),
+        ("enforce", ["a"], [], "nothing holds containers", ("nothing holds containers", "driver 580")),
     ],
 )  # fmt: skip
 def test_where_sharing_is_on_and_cannot_be_had_the_reason_is_said(
     mode: str, shareable: list[str], unshared: list[str], held_back: str, reasons: tuple[str, ...]
 ) -> None:
     """It is 0 GPUs then, and not silence."""
-    told = sharing_of("all", mode, shareable, unshared, Limits.NONE, held_back=held_back)
+    told = sharing_of("all", mode, shareable, unshared, Limits.NONE, ("driver 580",), held_back=held_back)
     assert told == Sharing(0, Limits.NONE, reasons)

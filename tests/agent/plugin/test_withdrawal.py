@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.plugin.pods import ListedPod, PodPlan
 from agent.plugin.share_devices import share_devices
 from agent.plugin.withdrawal import Told, withdrawn
+from tests.agent.plans import planned
 from tests.agent.plugin.test_shares import holding, part, shares
 
 GIB = {"a": 4, "b": 4}
@@ -61,6 +62,23 @@ def test_with_as_many_shared_as_may_be_the_others_are_offered_whole_only() -> No
     assert gone(SHARED, told=full) == {"a"} | SHARES_OF_B
     assert gone(SHARED, told=full, plans=[shares("p", main=("b", 2))]) == {"a"}
     assert gone(SHARED, told=Told(frozenset(), frozenset(), 1)) == frozenset()
+
+
+def test_a_whole_gpu_is_none_of_those_that_are_shared() -> None:
+    """Be it held or promised, with as many shared as may be its shares are not offered."""
+    full = Told(shared=frozenset("a"), max_gpus=1)
+    assert gone(SHARED, told=full, plans=[planned("w", main="b")]) == {"a"} | SHARES_OF_B
+    held = holding("w", {"b"})
+    assert gone(SHARED, held, told=full) == {"a"} | SHARES_OF_B
+    assert gone(SHARED, held, told=full, plans=[shares("p", main=("b", 2))]) == {"a"} | SHARES_OF_B
+
+
+@pytest.mark.parametrize(("before", "after", "most"), [(1, 2, 2), (2, 1, 2), (None, 1, None), (1, None, None)])
+def test_more_gpus_may_be_shared_as_long_as_one_of_two_writes_says_so(
+    before: int | None, after: int | None, most: int | None
+) -> None:
+    """Either may stand by now; while nothing is said, nothing is withdrawn."""
+    assert Told(max_gpus=before).both(Told(max_gpus=after)).max_gpus == most
 
 
 def test_where_no_gpu_may_be_shared_just_now_no_share_is_offered() -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from extender.cluster.candidates.holds import Held
+from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.objects.kinds import Node, Pod
-from tests.extender.builders import claim, cluster, gpus, pod
+from tests.extender.builders import PAIRS, claim, cluster, gpus, node, pod
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
+from topology.annotations.records import Claim
+from topology.annotations.status_codec import encode_status
+from topology.node.sharing import Limits, Sharing
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
 from topology.placement.decide import Decision
-from topology.placement.verdict import Placement
+from topology.placement.verdict import UNDECIDED, Placement
+from topology.request.gpu_request import GpuRequest
 
 A, B, *REST = gpus("n1", *range(8))
 WHOLE = tuple(claim(gpu, "others") for gpu in REST)
@@ -65,3 +74,82 @@ def test_hidden_gib_count_against_a_pod_with_a_share_too(own_gib: int) -> None:
     seen = view(sharing_node(*claims), sharing("q", A, 5), stray)
     assert places(seen, sharer("p", SHARE_GIB - 15)) == (0,)
     assert places(seen, sharer("p", SHARE_GIB - 14)) == ()
+
+
+def test_a_share_stays_on_its_gpu_though_it_would_go_elsewhere_now() -> None:
+    """A pod without claims goes to the GPU that is fuller."""
+    seen = view(sharing_node(share(A, "q", 20), share(B, "p", 5), *WHOLE), sharing("q", A, 20))
+    assert places(seen, sharer("p", 5)) == (1,)
+    assert places(seen, sharer("new", 5)) == (0,)
+
+
+def test_claims_that_are_for_more_gpus_than_the_pod_needs_are_not_kept() -> None:
+    """Of shares as of whole GPUs: the pod goes where it is best, its own GPUs counted as left."""
+    both = share(A, "p", 5), share(B, "p", 5, container="side"), share(REST[0], "q", 20)
+    seen = cluster(sharing_node(*both), sharing("q", REST[0], 20)).views["n1"]
+    assert places(seen, sharer("p", 10)) == (2,)
+    assert places(seen, sharer("p", {"main": 5, "side": 5})) == (2,)
+    of_pairs = gpus("n1", 1, 2, 5, machine_name=PAIRS)
+    seen = cluster(node("n1", PAIRS, claims=tuple(claim(gpu, "p") for gpu in of_pairs))).views["n1"]
+    assert places(seen, pod("p", 2)) in {(0, 1), (2, 3), (4, 5), (6, 7)}
+
+
+@pytest.mark.parametrize("asked", [sharer("p", 10), pod("p", 1)])
+def test_nothing_else_is_looked_for_before_it_is_decided_whether_claims_are_kept(
+    monkeypatch: pytest.MonkeyPatch, asked: Pod
+) -> None:
+    """The search goes on with the next call, and ends with the same GPUs."""
+    calls: list[int] = []
+
+    def undecided(shape: Shape, *args: object) -> Decision:
+        calls.append(shape.free)
+        return UNDECIDED
+
+    monkeypatch.setattr(Shape, "decide", undecided)
+    own = share(A, "p", 10) if read_request(asked).request.is_share else claim(A, "p")
+    assert decision(view(sharing_node(own, *WHOLE)), asked) is UNDECIDED
+    assert len(calls) == 1
+
+
+def test_gpus_that_a_pod_has_claimed_are_idle_as_far_as_they_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When CPU is counted; a sick one, or one of another node, is not. Others' are not either."""
+    idle: list[object] = []
+
+    def nothing(shape: Shape, request: GpuRequest, to_come: object, counted: object, *rails: object) -> Decision:
+        idle.append(counted)
+        return UNDECIDED
+
+    monkeypatch.setattr(Shape, "decide", nothing)
+    own = tuple(claim(gpu, "p") for gpu in (A, B, "GPU-of-nobody"))
+    seen = cluster(node(claims=(*own, claim(REST[0], "q")), sick=(B,))).views["n1"]
+    assert decision(seen, pod("p", 2)) is UNDECIDED
+    assert idle == [0b1111_1001]
+
+
+def test_pods_like_one_with_claims_are_counted_with_what_it_has() -> None:
+    """Shares on two GPUs, and whole GPUs."""
+    seen = view(sharing_node(share(A, "p", 10), share(A, "q", 9), *WHOLE), sharing("q", A, 9))
+    request = read_request(sharer("p", 10)).request
+    assert (seen.how_many_fit("p", request), seen.how_many_fit("new", request)) == (6, 5)
+    seen = view(sharing_node(claim(A, "p"), *WHOLE))
+    assert (seen.how_many_fit("p", GpuRequest(1)), seen.how_many_fit("new", GpuRequest(1))) == (2, 1)
+
+
+@pytest.mark.parametrize("own", [(), (share(REST[0], "p", 5), share(REST[0], "q", SHARE_GIB - 5))])
+def test_a_share_begins_on_a_sound_gpu(own: Sequence[Claim]) -> None:
+    """Though a doubtful one comes first, and whether the pod has outgrown a claim or has none; else on the doubtful one."""
+    states = tuple(GpuStatus(gpu, share_gib=SHARE_GIB, doubtful=gpu == A) for gpu in (A, B, *REST))
+    plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(8, Limits.NONE))
+    status = encode_status(NodeStatus(1, states, device_plugin=plugin))
+    seen = view(node(claims=(*(own or WHOLE[:1]), *WHOLE[1:]), status=status))
+    request = read_request(sharer("p", SHARE_GIB)).request
+    for held, position in (Held(), 1), (Held(0b10), 0):
+        verdict = seen.decide_for("p", request, held)
+        assert isinstance(verdict, Placement) and verdict.gpus == (position,)
+
+
+def test_a_share_begins_where_what_is_held_for_others_has_broken_a_pair() -> None:
+    """Links of a GPU that another pod is about to get are lost anyway."""
+    seen = cluster(sharing_node(machine_name=PAIRS)).views["n1"]
+    verdict = seen.decide_for("p", read_request(sharer("p", 10)).request, Held(0b100))
+    assert isinstance(verdict, Placement) and verdict.gpus == (3,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -14,6 +15,8 @@ from tests.extender.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
 MAX_BYTES = 100
+PATIENCE_SECONDS = 60.0
+"""More than any answer takes."""
 
 
 Pieces = Sequence[bytes | asyncio.Event]
@@ -67,7 +70,8 @@ async def facing(*answers: Pieces | None, limit: int = 1) -> AsyncIterator[tuple
 
 
 async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> Answer:
-    return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
 
 
 async def test_a_connection_serves_one_request_after_another() -> None:
@@ -138,7 +142,15 @@ async def test_nobody_is_given_the_answer_to_a_request_that_was_given_up(answere
     assert peer.connections == 2
 
 
-@pytest.mark.parametrize("pieces", [[OK + OK], [OK, OK]], ids=["together", "later"])
+async def test_an_answer_may_be_as_long_as_is_said() -> None:
+    """Each one for itself, however many have come on the connection."""
+    longest = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + b"x" * MAX_BYTES
+    async with facing([longest], [longest]) as (peer, asking):
+        assert [len((await ask(peer, asking)).body) for _ in range(2)] == [MAX_BYTES] * 2
+    assert peer.connections == 1
+
+
+@pytest.mark.parametrize("pieces", [[OK + OK], [OK, OK], [OK, OK[:20]]], ids=["together", "later", "half of it later"])
 async def test_what_nobody_has_asked_for_ends_the_connection(pieces: list[bytes]) -> None:
     """Or the next one who asks would be given it."""
     async with facing(pieces, [OK.replace(b"ok", b"me")]) as (peer, asking):
@@ -194,9 +206,35 @@ async def test_an_answer_of_the_former_server_keeps_no_connection_to_it() -> Non
         assert (len(former.asked), len(peer.asked)) == (1, 2)
 
 
-async def test_a_token_with_a_line_break_is_sent_to_nobody() -> None:
+@pytest.mark.parametrize(
+    ("url", "name", "is_tls", "expected"),
+    [
+        ("http://api", None, False, ("api", 80, None)),
+        ("https://api", None, True, ("api", 443, "api")),
+        ("https://10.0.0.1:6443/cluster", "api", True, ("10.0.0.1", 6443, "api")),
+    ],
+)
+async def test_a_server_is_found_by_its_address_and_known_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str | None, *, is_tls: bool, expected: tuple[object, ...]
+) -> None:
+    """The port is that of the scheme, the name that of the address, unless something else is said."""
+    tls, opened = ssl.create_default_context() if is_tls else None, list[tuple[object, ...]]()
+
+    async def refuse(make: object, host: str, port: int, **how: object) -> None:
+        assert how["ssl"] is tls
+        opened.append((host, port, how["server_hostname"]))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refuse)
+    with pytest.raises(ConnectionRefusedError):
+        await Connections(1, MAX_BYTES).ask(Server(url, tls, name), "GET", "/", {}, None)
+    assert opened == [expected]
+
+
+@pytest.mark.parametrize("line_break", ["\r\n", "\n", "\r"])
+async def test_a_token_with_a_line_break_is_sent_to_nobody(line_break: str) -> None:
     """It would be a header, or a request, of its own."""
     async with facing() as (peer, asking):
         with pytest.raises(OSError, match="line break"):
-            await asking.ask(Server(peer.url), "GET", "/", {"Authorization": "Bearer a\r\nX: y"}, None)
+            await asking.ask(Server(peer.url), "GET", "/", {"Authorization": f"Bearer a{line_break}X: y"}, None)
     assert not peer.connections

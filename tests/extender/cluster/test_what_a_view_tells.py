@@ -1,0 +1,168 @@
+"""What a view tells others of its node: whose GPUs are, which of them two planners give away, and whether the ledger is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.cluster.caches.resource_claims import NodeDevices
+from extender.cluster.masks import doubtful_devices, unfit_devices
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import read_request
+from extender.cluster.objects.kinds import Node, Pod
+from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
+from tests.extender.mig import cut, cut_node
+from tests.extender.shares import SHARE_GIB, saw, share, sharer, sharing_node
+from topology.annotations.codec import encode_topology
+from topology.annotations.records import encode_observed
+from topology.annotations.status_codec import encode_status
+from topology.node.alignment import Policy, TopologyManager
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.placement.verdict import Placement, Rejection
+
+A, B, *REST = gpus("n1", *range(8))
+STRAY = "GPU-of-nobody"
+
+
+def view(*objects: Node | Pod) -> NodeView:
+    """Return the node as it is seen with these pods."""
+    return cluster(*objects).views["n1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_known"),
+    [
+        (node(claims=(claim(A, "p"),), version=2, generation=2), True),
+        (node(claims=(), version=2, generation=1), False),
+        (node(claims=None, version=2), False),
+        (node(ledger="{", version=2), False),
+    ],
+    ids=["as we write it", "edited", "wiped", "unreadable"],
+)
+def test_a_ledger_is_known_if_it_can_be_read_and_nobody_else_has_changed_it(changed: Node, *, is_known: bool) -> None:
+    """Only then may it be written."""
+    state = cluster(node(claims=(claim(A, "p"),)))
+    state.nodes.changed(changed)
+    assert state.views["n1"].is_ledger_known is is_known
+
+
+def test_no_claim_is_made_for_a_gpu_that_the_node_does_not_have() -> None:
+    """Whatever a record says."""
+    assert [made.gpu for made in view(node(), running("p", "n1", A, STRAY)).unledgered] == [A]
+
+
+def test_every_owner_keeps_his_gpus_by_whatever_says_so() -> None:
+    """By UID, or by name where only the agent knows of one: of a shared GPU all of them. Other nodes' GPUs count nothing."""
+    seen = view(
+        sharing_node(claim(REST[0], "claims"), claim(STRAY, "claims"), seen={A: {"x": 1, "y": 2}}, whole={B: "z"}),
+        running("runs", "n1", REST[1], STRAY),
+    )
+    strangers = {("ml", "x"): 0b1, ("ml", "y"): 0b1, ("ml", "z"): 0b10}
+    assert seen.taken() == {"claims": 0b100, "runs": 0b1000} | strangers
+
+
+def test_what_a_claim_for_dra_holds_as_well_is_disputed() -> None:
+    """A pod is promised it or was seen with it; a dead claim promises nothing."""
+    claims = claim(A, "p"), claim(B, "elsewhere")
+    seen = view(node(claims=claims, held={REST[0]: "stranger"}), pod("elsewhere", on="n2"))
+    assert seen.disputed == frozenset()
+    held = replace(seen, dra=NodeDevices(dict.fromkeys((A, B, REST[0], REST[1]), ("ml/job",))))
+    assert held.left_to_dra == {A, B, REST[0], REST[1]}
+    assert held.disputed == {A, REST[0]}
+
+
+def test_of_a_node_without_a_topology_nothing_is_told() -> None:
+    """Neither what DRA holds of it, nor which NICs are near, nor which GPUs are to be had, whatever is claimed."""
+    bare = node(topology=None, claims=(share(A, "p", 1), share(A, "q", 1)))
+    seen = replace(view(bare), dra=NodeDevices({A: ("ml/job",)}))
+    assert (seen.left_to_dra, seen.nics_near([A])) == (frozenset(), ())
+    assert (seen.conflicts, seen.usable, seen.fit, seen.doubtful) == ({}, 0, 0, 0)
+    assert (doubtful_devices(seen.payloads), unfit_devices(seen.payloads)) == (0, 0)
+
+
+def test_a_node_is_new_while_nothing_says_that_it_had_a_ledger() -> None:
+    """A pod that was placed there says so: the ledger is lost, also where no GPUs are published."""
+    placed = running("p", "n1", A)
+    with_topology, without = node(claims=None), node(claims=None, topology=None)
+    for objects, is_new, is_broken in (
+        ([node()], False, False),
+        ([with_topology], True, True),
+        ([with_topology, placed], False, True),
+        ([without], True, False),
+        ([without, placed], False, True),
+    ):
+        seen = view(*objects)
+        assert (seen.is_new, seen.is_broken) == (is_new, is_broken)
+
+
+def test_a_share_is_decided_on_the_gpus_that_are_meant() -> None:
+    """On those alone that have room."""
+    seen = view(sharing_node(share(A, "q", 30)))
+    request = read_request(sharer("p", 10)).request
+    assert isinstance(seen.decide_on(0b1, request), Rejection)
+    verdict = seen.decide_on(0b101, request)
+    assert isinstance(verdict, Placement) and verdict.gpus == (2,)
+
+
+def test_the_first_who_still_holds_a_gpu_is_its_holder() -> None:
+    """And only those have shares of it who still do."""
+    gone = [sharer(name, 1, on="n1", gpu=A, phase="Succeeded", terminated=True) for name in ("a", "c")]
+    seen = view(sharing_node(seen={A: {"a": 1, "b": 2, "c": 3, "d": 4}}), *gone)
+    assert seen.holders[A].name == "b"
+    assert [who.name for who in seen.sharers[A]] == ["b", "d"]
+
+
+def test_what_another_plugin_shares_is_held_by_the_first_of_its_sharers() -> None:
+    """There are no shares of ours on such a node."""
+    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+    seen = view(node(status=status, observed=encode_observed(saw({A: {"x": 1, "y": 1}}))))
+    assert (seen.sharers, seen.uses, seen.holders[A].name) == ({}, {}, "x")
+    assert free(cluster(seen.node)) == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_pod_that_was_called_ended_is_asked_about_while_it_has_claims() -> None:
+    """Its containers may run; without claims it counts only where there is no ledger to say so."""
+    ended = pod("p", on="n1", placed=(A,), phase="Failed")
+    for claims, counts in ((claim(A, "p"),), True), ((), False), (None, True):
+        assert bool(view(node(claims=claims), ended).holdings) is counts
+    state = cluster(node(claims=()), ended)
+    state.nodes.changed(node(ledger="{", version=2))
+    assert state.views["n1"].holdings
+
+
+def test_which_gpus_the_kubelet_may_take_for_free_is_known_where_it_aligns() -> None:
+    """Neither what pods stay with, nor what is shared, nor what is not offered; of the rest any that we know to be taken."""
+    plugin = DevicePluginStatus(
+        Mode.ENFORCE,
+        ready=True,
+        topology_manager=TopologyManager(Policy.RESTRICTED),
+        also_offered=frozenset({REST[1]}),
+    )
+    sick = tuple(GpuStatus(gpu, healthy=False) for gpu in (REST[0], REST[1]))
+    written = encode_status(NodeStatus(1, sick, device_plugin=plugin))
+    held = encode_observed(saw({}, {A: "stays", B: "goes"}))
+    claims = share(REST[2], "p", SHARE_GIB), claim(REST[3], "claims")
+    pods = (
+        running("stays", "n1", A),
+        pod("goes", on="n1", placed=(B,), phase="Running", terminated=False, deleting=True),
+    )
+    assert view(node(status=written, observed=held, claims=claims), *pods).shape.perhaps_free == 0b1110_1010
+    plain = encode_status(NodeStatus(1, sick, device_plugin=replace(plugin, topology_manager=None)))
+    assert view(node(status=plain), *pods).shape.perhaps_free == 0
+
+
+def test_slices_are_offered_in_no_way_where_nobody_offers_them() -> None:
+    """The agent has found them, and says nothing of a device plugin."""
+    sliced = cut("n1", {6: ("1g.10gb",) * 7})
+    assert view(cut_node(sliced)).shape.mig is MigStrategy.MIXED
+    silent = node(topology=encode_topology(sliced), status=encode_status(NodeStatus(1)))
+    assert view(silent).shape.mig is MigStrategy.NONE
+
+
+@pytest.mark.parametrize("strategy", MigStrategy)
+def test_nodes_without_slices_are_alike_however_slices_would_be_offered(strategy: MigStrategy) -> None:
+    """As they are where nobody says how."""
+    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=strategy)))
+    assert view(node(status=status)).shape.mig is MigStrategy.NONE
+    assert view(node()).shape.mig is MigStrategy.NONE
