@@ -16,7 +16,7 @@ from tests.extender.polling import until
 OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
 MAX_BYTES = 100
 PATIENCE_SECONDS = 60.0
-"""More than any answer takes."""
+"""More than all answers of a test take: one that never comes is a failure."""
 
 
 Pieces = Sequence[bytes | asyncio.Event]
@@ -61,7 +61,8 @@ async def facing(*answers: Pieces | None, limit: int = 1) -> AsyncIterator[tuple
     peer.url = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
     asking = Connections(limit, MAX_BYTES)
     try:
-        yield peer, asking
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield peer, asking
     finally:
         asking.close()
         server.close()
@@ -70,8 +71,7 @@ async def facing(*answers: Pieces | None, limit: int = 1) -> AsyncIterator[tuple
 
 
 async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> Answer:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
+    return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
 
 
 async def test_a_connection_serves_one_request_after_another() -> None:

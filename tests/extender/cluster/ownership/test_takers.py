@@ -1,0 +1,81 @@
+"""Who has a GPU that is shared: by claim, by record and as the agent saw it, where these do not say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.kinds import Node, Pod
+from tests.extender.builders import claim, cluster, gpus, running
+from tests.extender.shares import saw, share, sharer, sharing, sharing_node
+from topology.annotations import keys
+from topology.annotations.records import Observed, Sharer, encode_observed
+
+A, B, C, *REST = gpus("n1", *range(8))
+
+
+def view(node: Node, *pods: Pod) -> NodeView:
+    """Return the node as it is seen with these pods."""
+    return cluster(node, *pods).views["n1"]
+
+
+def taken(seen: NodeView) -> Mapping[str, tuple[int, str | None]]:
+    """Return GPU → GiB and class."""
+    return {gpu: (use.memory_gib, use.sharing_class) for gpu, use in seen.uses.items()}
+
+
+@pytest.mark.parametrize(
+    ("node", "pods", "expected"),
+    [
+        (sharing_node(share(A, "p", 12)), [sharing("p", A, 10)], {A: (12, "")}),
+        (sharing_node(seen={B: {"p": 10}}), [sharing("p", A, 10)], {A: (10, ""), B: (10, "")}),
+        (sharing_node(share(A, "q", 10), seen={A: {"stranger": 10}}), [], {A: (20, None)}),
+        (sharing_node(share(A, "p", 10), seen={A: {"p": 10}}), [], {A: (10, "")}),
+        (sharing_node(claim(A, "p"), seen={A: {"p": 1}}), [], {A: (0, None)}),
+        (sharing_node(seen={A: {"q": 1}}), [running("q", "n1", B)], {A: (0, None)}),
+    ],
+    ids=[
+        "claimed is more than recorded",
+        "recorded and seen elsewhere",
+        "a stranger beside a claim",
+        "seen as claimed",
+        "claimed as a whole and seen in parts",
+        "seen with a part, asked for a whole",
+    ],
+)
+def test_the_most_that_anything_says_is_taken(
+    node: Node, pods: Sequence[Pod], expected: Mapping[str, tuple[int, str | None]]
+) -> None:
+    """On every GPU of which something says so."""
+    assert taken(view(node, *pods)) == expected
+
+
+def test_a_container_that_only_the_agent_knows_counts_for_its_pod() -> None:
+    """With the class of the pod, and until the pod is gone."""
+    observed = Observed(saw({A: {"p": 10}}).gpus, shared={B: (Sharer("ml", "p", "side", 5),)})
+    node = sharing_node()
+    assert node.metadata.annotations is not None
+    node.metadata.annotations[keys.OBSERVED] = encode_observed(observed)
+    seen = view(node, sharing("p", A, 10, "dev"))
+    assert taken(seen)[B] == (5, "dev")
+    assert seen.uses[B].without({"p"}) is None
+
+
+def test_whoever_has_it_whole_is_a_taker_beside_a_claim() -> None:
+    """By UID if it is a pod of ours: without it nothing but the claim is left."""
+    mine = view(sharing_node(share(A, "p", 5), whole={A: "q"}), running("q", "n1", A)).uses[A]
+    left = mine.without({"q"})
+    assert (mine.sharing_class, mine.pods) == (None, 2)
+    assert left is not None and (left.memory_gib, left.sharing_class) == (5, "")
+    strange = view(sharing_node(share(A, "p", 5), whole={A: "q"})).uses[A]
+    assert [(taker.uid, taker.name, taker.memory_gib) for taker in strange.takers] == [("", "q", None), ("p", "p", 5)]
+
+
+def test_takers_have_an_order() -> None:
+    """So that nodes with the same pods are alike, in whatever order these came."""
+    names = [f"p{number}" for number in range(6)]
+    pods = [sharer(name, 1, on="n1", gpu=A, phase="Running", terminated=False) for name in names]
+    use = view(sharing_node(*(share(A, name, 1) for name in reversed(names))), *pods).uses[A]
+    assert [taker.name for taker in use.takers] == names
