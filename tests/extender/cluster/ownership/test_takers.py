@@ -31,7 +31,11 @@ def taken(seen: NodeView) -> Mapping[str, tuple[int, str | None]]:
     [
         (sharing_node(share(A, "p", 12)), [sharing("p", A, 10)], {A: (12, "")}),
         (sharing_node(seen={B: {"p": 10}}), [sharing("p", A, 10)], {A: (10, ""), B: (10, "")}),
+        (sharing_node(share(B, "p", 10), seen={B: {"p": 10}}), [sharing("p", A, 10)], {A: (10, ""), B: (10, "")}),
         (sharing_node(share(A, "q", 10), seen={A: {"stranger": 10}}), [], {A: (20, None)}),
+        (sharing_node(seen={A: {"stranger": 1, "another": 2}}), [], {A: (3, None)}),
+        (sharing_node(claim(A, "p")), [], {}),
+        (sharing_node(seen={A: {"p": 1}}), [sharer("p", 1, on="n1", phase="Succeeded", terminated=True)], {}),
         (sharing_node(share(A, "p", 10), seen={A: {"p": 10}}), [], {A: (10, "")}),
         (sharing_node(claim(A, "p"), seen={A: {"p": 1}}), [], {A: (0, None)}),
         (sharing_node(seen={A: {"q": 1}}), [running("q", "n1", B)], {A: (0, None)}),
@@ -39,7 +43,11 @@ def taken(seen: NodeView) -> Mapping[str, tuple[int, str | None]]:
     ids=[
         "claimed is more than recorded",
         "recorded and seen elsewhere",
+        "claimed and seen elsewhere than recorded",
         "a stranger beside a claim",
+        "two strangers",
+        "claimed as a whole",
+        "seen with a pod that has stopped",
         "seen as claimed",
         "claimed as a whole and seen in parts",
         "seen with a part, asked for a whole",
@@ -71,6 +79,12 @@ def test_whoever_has_it_whole_is_a_taker_beside_a_claim() -> None:
     assert left is not None and (left.memory_gib, left.sharing_class) == (5, "")
     strange = view(sharing_node(share(A, "p", 5), whole={A: "q"})).uses[A]
     assert [(taker.uid, taker.name, taker.memory_gib) for taker in strange.takers] == [("", "q", None), ("p", "p", 5)]
+
+
+def test_a_pod_that_nobody_lists_is_counted_once_by_claim_and_report() -> None:
+    """The agent saw what is claimed for it; of strangers each is one."""
+    assert view(sharing_node(share(A, "p", 10), seen={A: {"p": 10}})).uses[A].pods == 1
+    assert view(sharing_node(seen={A: {"stranger": 1, "another": 2}})).uses[A].pods == 2
 
 
 def test_takers_have_an_order() -> None:
