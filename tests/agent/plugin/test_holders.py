@@ -38,7 +38,7 @@ def test_containers_and_gpus_are_told_in_their_order() -> None:
     names = [f"c{number}" for number in range(6)]
     devices = tuple(f"GPU-{number}::0" for number in range(6))
     pods = [ListedPod("ml", "p", tuple(ListedContainer(name, frozenset(devices)) for name in reversed(names)))]
-    held = held_of(pods, {gpu.partition("::")[0] for gpu in devices})
+    held = held_of(pods, {gpu.partition("::")[0] for gpu in devices}, NO_SLICES)
     assert list(held.shared) == [f"GPU-{number}" for number in range(6)]
     assert [who.container for who in held.shared["GPU-0"]] == names
 
