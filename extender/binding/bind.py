@@ -100,6 +100,10 @@ class _Bind:
         """That ledger."""
         self._in_doubt = False
         """A Binding that nobody knows the outcome of may have been sent, by us or by whoever made the claim before us."""
+        self._unwritten: NotBound | None = None
+        """What became of the last swap of the ledger, where nobody knows whether it was written."""
+        self._said = ""
+        """By the API server, of the last conflict."""
         self._chosen: Chosen | None = None
         self._alternative = state.holds.alternative(target.uid, target.node)
         """Of the call before this one; what we hold ourselves knows of no other node."""
@@ -115,7 +119,8 @@ class _Bind:
             if not isinstance(result, _Again):
                 return result
             pod = result.pod
-        return NotBound(Failure.CONFLICT, f"pod or node changed during each of {MAX_ROUNDS} attempts")
+        words = f"pod or node changed during each of {MAX_ROUNDS} attempts"
+        return self._unwritten or NotBound(Failure.CONFLICT, f"{words}: {self._said}" if self._said else words)
 
     def _round(self, pod: Pod | None) -> Step[Outcome | _Again]:
         if pod is None:
@@ -233,6 +238,7 @@ class _Bind:
         except PayloadError as error:
             return NotBound(Failure.LEDGER_FULL, f"the node's ledger cannot take the claim: {error.reason}")
         self._claimed = ()
+        self._unwritten = None
         reply = yield from self._ask(swap)
         match reply:
             case Done(Node() as node):
@@ -242,7 +248,11 @@ class _Bind:
                     self._claimed, self._written = after.claims_of(uid), swap.ledger
                 # A ResourceClaim may have been given one of them meanwhile.
                 return _Again(pod) if after and not after.left_to_dra.isdisjoint(gpus) else pod
-            case Conflict() | NoAnswer():
+            case Conflict(message):
+                self._said = message
+                return (yield from self._look_at_node())
+            case NoAnswer(message):
+                self._unwritten = NotBound(Failure.NO_ANSWER, f"the claim's outcome is not known: {message}")
                 return (yield from self._look_at_node())
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
@@ -255,7 +265,8 @@ class _Bind:
             case Done(Pod() as fenced):
                 self._state.pods.learn(fenced)
                 return fenced
-            case Conflict():
+            case Conflict(message):
+                self._said = message
                 return _Again()
             case Gone():
                 return NotBound(Failure.POD_GONE, "pod is gone")
@@ -269,7 +280,8 @@ class _Bind:
                 return _Again()
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
-        return NotBound(Failure.NO_ANSWER, f"the node cannot be read: {in_words(reply)}")
+        unread = NotBound(Failure.NO_ANSWER, f"the node cannot be read: {in_words(reply)}")
+        return self._unwritten or unread
 
     def _post(self, pod: Pod, record: PlacementRecord, annotations: Mapping[str, str]) -> Step[Outcome | _Again]:
         """Send the Binding once, and find out what came of it."""
@@ -293,6 +305,7 @@ class _Bind:
         if settled := (yield from self._settled(seen)):
             return settled
         if seen.metadata.resource_version != metadata.resource_version:
+            self._said = in_words(posted)
             return _Again(seen)
         if isinstance(posted, NoAnswer):
             return NotBound(Failure.NO_ANSWER, f"the Binding's outcome is not known: {posted.message}")

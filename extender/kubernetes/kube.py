@@ -30,7 +30,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.connections import Answer, Connections, Server
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
-from extender.kubernetes.rest import Flow, Request, to_reply, to_request
+from extender.kubernetes.rest import Flow, Request, to_reply, to_request, words_of
 
 MAX_OBJECT_BYTES: Final = 12 << 20
 """Larger than the JSON of any object: etcd refuses 1.5 MiB, and a byte of that may become eight, as six are made of each `<`."""
@@ -69,7 +69,8 @@ class KubeApi:
         self._request_timeout_seconds = request_timeout_seconds
         self._trust_seconds = trust_seconds
         self._random = random or Random()  # noqa: S311 - no secret
-        self._not_before: dict[Flow, float] = {}
+        self._not_before: dict[Flow, tuple[float, str]] = {}
+        """Until when a server is left alone with such requests, and what it said."""
         self._trusted: tuple[bytes, ssl.SSLContext] | None = None
         """What the files said when they were last of use, as a digest and as what connections are made with."""
         self._look_at = 0.0
@@ -195,9 +196,8 @@ class KubeApi:
                 if attempt or not await self._renew():
                     raise
                 continue
-            if await self._stands(
-                request, attempt, answer.status, answer.headers.get(b"retry-after", b"").decode("latin-1")
-            ):
+            retry_after = answer.headers.get(b"retry-after", b"").decode("latin-1")
+            if await self._stands(request, attempt, answer.status, retry_after, answer.body):
                 return answer.status, answer.body
         raise AssertionError("the second answer stands")
 
@@ -222,11 +222,14 @@ class KubeApi:
                     return
 
     def _check_flow(self, request: Request) -> None:
-        pause = self._not_before.get(request.flow, 0.0) - asyncio.get_running_loop().time()
+        until, words = self._not_before.get(request.flow, (0.0, ""))
+        pause = until - asyncio.get_running_loop().time()
         if pause > 0:
-            raise self._busy(pause)
+            raise self._busy(pause, words)
 
-    async def _stands(self, request: Request, attempt: int, status: int, retry_after: str) -> bool:
+    async def _stands(
+        self, request: Request, attempt: int, status: int, retry_after: str, body: bytes | bytearray = b""
+    ) -> bool:
         """Whether an answer is one, and not a first 401; raises `Unavailable` for a 429."""
         match status:
             case 401 if attempt == 0:
@@ -234,13 +237,14 @@ class KubeApi:
                 return False
             case 429 if not request.may_be_too_many:
                 pause = max(1.0, _seconds(retry_after))
-                self._not_before[request.flow] = asyncio.get_running_loop().time() + pause
-                raise self._busy(pause)
+                words = words_of(status, bytes(body))
+                self._not_before[request.flow] = asyncio.get_running_loop().time() + pause, words
+                raise self._busy(pause, words)
         return True
 
-    def _busy(self, seconds: float) -> Unavailable:
+    def _busy(self, seconds: float, words: str) -> Unavailable:
         wait = seconds * self._random.uniform(1.0, MOST_SPREAD)
-        return Unavailable(f"busy for {seconds:.0f} s", retry_after_seconds=wait)
+        return Unavailable(f"busy for {seconds:.0f} s: {words}", retry_after_seconds=wait)
 
     async def _start(self, request: Request) -> aiohttp.ClientResponse:
         return await self._session.request(

@@ -39,6 +39,9 @@ STEERING: Final = "gputopo-steering"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
+_FAILED_TEST: Final = "the server rejected our request due to an error in our request"
+"""All that the API server says of a JSON Patch that does not apply; whoever else answers 422 gives a reason."""
+_MAX_WORDS: Final = 256
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """What was asked for and done is the same; only the answer leaves out spec and status."""
 
@@ -116,16 +119,19 @@ def to_request(intent: Single) -> Request:
 
 
 def to_reply(intent: Single, status: int, body: bytes) -> Reply:
-    """Say what an answer to `intent` means; what cannot be understood is no answer."""
-    if 200 <= status < 300:
+    """Say what an answer to `intent` means; what cannot be understood is no answer.
+
+    A Binding creates, and all else reads or changes: any other success is of somebody who did neither.
+    """
+    if status == (201 if isinstance(intent, BindPod) else 200):
         return _done(intent, body)
-    message = _message(status, body)
+    message = words_of(status, body)
     match status:
         case 404:
             return Gone()
         case 409:
             return Conflict(message)
-        case 422 if isinstance(intent, SwapLedger):  # how the API server reports a `test` that failed
+        case 422 if isinstance(intent, SwapLedger) and message == f"422: {_FAILED_TEST}":
             return Conflict(message)
         case 408 | 429:
             return NoAnswer(message)
@@ -216,11 +222,21 @@ def _done(intent: Single, body: bytes) -> Reply:
         return NoAnswer(str(error))
 
 
-def _message(status: int, body: bytes) -> str:
+def words_of(status: int, body: bytes) -> str:
+    """Return what the server says with a status that is no success, on one line.
+
+    >>> words_of(403, b'{"kind":"Status","message":"a policy forbids it"}')
+    '403: a policy forbids it'
+    >>> words_of(429, b"Too many requests, please try again later."), words_of(502, b"<html>")
+    ('429: Too many requests, please try again later.', '502')
+    """
     try:
-        return f"{status}: {_decode_status(body).message[:256]}"
+        words = _decode_status(body).message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return str(status)
+        is_text = body.isascii() and not body.startswith((b"<", b"{", b"["))
+        words = body[:_MAX_WORDS].decode() if is_text else ""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in words[:_MAX_WORDS]).split())
+    return f"{status}: {line}" if line else str(status)
 
 
 def _node_path(name: str) -> str:

@@ -51,6 +51,7 @@ async def test_a_failed_json_patch_test_is_422_and_writes_nothing(api: ApiClient
     before = (await api.call("GET", node)).ok()
     answer = await api.call("PATCH", node, swap("other", "new"), content_type=JSON_PATCH)
     assert refusal(answer) == (422, "Invalid")
+    assert answer.body["message"] == "the server rejected our request due to an error in our request"
     assert (await api.call("GET", node)).ok() == before
 
 

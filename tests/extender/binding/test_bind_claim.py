@@ -111,6 +111,34 @@ class TestTheClaim:
         assert failure_of(drive(replica.start_bind("p"), lambda _: reply)) is failure
         assert "nodeName" not in world.store.get(PODS, "default", "p")["spec"]
 
+    @pytest.mark.parametrize(
+        ("reply", "outcome"),
+        [
+            (NoAnswer("500: no space"), NotBound(Failure.NO_ANSWER, "the claim's outcome is not known: 500: no space")),
+            (Refused(422, "422: a policy"), NotBound(Failure.REFUSED, "the claim was refused: 422: a policy")),
+            (
+                Conflict("409: by a webhook"),
+                NotBound(Failure.CONFLICT, "pod or node changed during each of 3 attempts: 409: by a webhook"),
+            ),
+        ],
+    )
+    def test_what_the_api_server_says_of_a_claim_is_passed_on(self, reply: Reply, outcome: NotBound) -> None:
+        """A full etcd, a policy and a webhook that is down are not races, and only their own words help."""
+        world, replica = ready("p")
+
+        def refuse(intent: Intent) -> Reply:
+            return reply if isinstance(intent, SwapLedger) else world.execute(intent)
+
+        assert drive(replica.start_bind("p"), refuse) == outcome
+
+    def test_a_claim_without_an_answer_is_told_of_where_the_node_has_none_either(self) -> None:
+        """The first of the two is what went wrong."""
+        world, replica = ready("p")
+        replies = iter([NoAnswer("504: the webhook"), NoAnswer("out of time")])
+        assert drive(replica.start_bind("p"), lambda _: next(replies)) == NotBound(
+            Failure.NO_ANSWER, "the claim's outcome is not known: 504: the webhook"
+        )
+
     def test_own_claims_are_kept(self) -> None:
         """A better set may be free by now; another Binding for the old one may still be under way."""
         world, replica = ready("rival", "p", machine_name=PAIRS)

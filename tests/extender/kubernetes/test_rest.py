@@ -148,15 +148,37 @@ def test_a_name_cannot_leave_its_place_in_the_path(namespace: str, name: str) ->
         *[(intent, 409, Conflict("409: why")) for intent in INTENTS],
         *[(intent, 403, Refused(403, "403: why")) for intent in INTENTS],
         *[(intent, status, NoAnswer(f"{status}: why")) for intent in INTENTS for status in (408, 429, 500, 503, 302)],
-        (SWAP, 422, Conflict("422: why")),
+        (SWAP, 422, Refused(422, "422: why")),
         (BIND, 422, Refused(422, "422: why")),
         (FENCE, 400, Refused(400, "400: why")),
         (BIND, 201, Done(None)),
+        *[(BIND, status, NoAnswer(f"{status}: why")) for status in (200, 202, 204, 206)],
+        *[(intent, status, NoAnswer(f"{status}: why")) for intent in (SWAP, FENCE) for status in (201, 202, 204)],
     ],
 )
 def test_an_answer_has_one_meaning(intent: Single, status: int, reply: Reply) -> None:
     """Only what surely did not happen is a conflict or a refusal."""
     assert to_reply(intent, status, b'{"kind":"Status","message":"why"}') == reply
+
+
+FAILED_TEST = "the server rejected our request due to an error in our request"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (FAILED_TEST, Conflict),
+        ("nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'all' denied request: not you", Refused),
+        ('Node "n1" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes', Refused),
+        (f"{FAILED_TEST}, says a webhook", Refused),
+        ("", Refused),
+    ],
+)
+def test_a_422_is_a_conflict_only_where_a_test_of_the_patch_failed(message: str, kind: type[Reply]) -> None:
+    """Of a failed test the API server says nothing more; policies, webhooks and validation give a reason."""
+    body = json.dumps({"kind": "Status", "reason": "Invalid", "message": message}).encode()
+    assert isinstance(to_reply(SWAP, 422, body), kind)
+    assert isinstance(to_reply(BIND, 422, body), Refused)
 
 
 def test_a_success_carries_the_object_as_the_server_has_it() -> None:
