@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
 
 from extender.cluster.objects.claims import going_together
 from extender.cluster.objects.topologies import NodeGpus, Topologies
@@ -16,6 +16,8 @@ from topology.node.status import NodeStatus
 
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
+MAX_GENERATION: Final = 2**62
+"""Of a ledger of ours: each follows a version of its node, and the API server does not count that far."""
 RESTLESS = "GPU topology changes too often, and is not read before it has been still for a while"
 
 T = TypeVar("T")
@@ -94,7 +96,13 @@ class NodePayloads:
         if text is None:
             return self.ledger if self.ledger.text is None else Payload(None, before)
         after = self.ledger.reread(text, decode_ledger)
-        if after is self.ledger or after.problem or before is None or after.value is None:
+        if after is self.ledger or after.problem or after.value is None:
+            return after
+        if after.value.generation > MAX_GENERATION:  # nothing that grows from it could be read
+            theirs = replace(after.value, generation=0)
+            merged = theirs if before is None else _merged(before, theirs)
+            return Payload(text, merged, ForeignLedger("$.generation", "is beyond all that we write"))
+        if before is None:
             return after
         if after.value.generation > before.generation or after.value == before:
             return after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from extender.binding.outcome import Bound, Failure, NotBound
 from extender.binding.repair import repair
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from tests.extender.binding.test_protocol import DELIVERIES
+from tests.extender.binds import failure_of
 from tests.extender.exploration import Choices, explore
 from tests.extender.four_gpus import MACHINE, damage, kinds, observe, owners, world_of
 from tests.extender.world import Crash, Replica, World, answer_once, delay_request, deliver, drive, meddle_before
@@ -300,6 +302,33 @@ class TestRebuild:
             assert isinstance(Replica(world).bind("q"), Bound)
 
         assert explore(run, faults=1) > 5
+
+
+class TestGenerationWithoutEnd:
+    """A generation that no ledger of ours reaches: nothing that is written after it could be read."""
+
+    @pytest.mark.parametrize("generation", [2**62 + 1, 2**63 - 1, 2**63, 10**40])
+    @pytest.mark.parametrize("is_news", [True, False], ids=["while we watch", "before we start"])
+    def test_the_node_is_rebuilt_and_others_are_not_touched(self, generation: int, *, is_news: bool) -> None:
+        """What it claims stays with the pod that runs there, and the next generation is one of ours again."""
+        world = World("n1", "n2")
+        for name in ("p", "q", "r"):
+            world.add_pod(name, 1)
+        replica = Replica(world)
+        assert isinstance(replica.bind("p"), Bound)
+        text = json.loads(world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER])
+        forged = json.dumps(text | {"generation": generation})
+        claims = world.claims()
+        with world.unchecked():
+            world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: forged}}})
+            replica = replica if is_news else Replica(world)
+            replica.catch_up()
+            assert failure_of(replica.bind("q")) is Failure.NO_FIT
+            assert isinstance(replica.bind("r", "n2"), Bound)
+            replica.reconcile()
+        assert world.claims() == claims
+        assert ledger_of(world).generation < 1000
+        assert isinstance(replica.bind("q"), Bound)
 
 
 class TestFirstLedger:
