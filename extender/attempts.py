@@ -34,6 +34,10 @@ class Attempts:
         self._of[key] = Attempt(in_vain, now + pause)
         return pause
 
+    def forget(self, key: str) -> None:
+        """Forget one that is over, or will not be made again."""
+        self._of.pop(key, None)
+
     def keep(self, keys: Collection[str]) -> None:
         """Forget all others: they wait no more."""
         self._of = {key: attempt for key, attempt in self._of.items() if key in keys}

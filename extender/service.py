@@ -113,6 +113,8 @@ class Extender:
         """Follows how many pods groups have, when somebody wants it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
         self._node_locks = NodeLocks()
+        self._pod_locks = NodeLocks()
+        """By UID: two binds of a pod at once would not know of each other's claims."""
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._upkeep = Upkeep(
             state=self.state,
@@ -258,9 +260,9 @@ class Extender:
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
         refusal = self.state.refusals.of(target.uid)
         deadline = self._driver.deadline()
-        lock = self._node_locks.of(target.node)
-        if not await lock.take(self._driver.work_timeout_seconds * WAIT_RATIO):
-            return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
+        pod, lock = self._pod_locks.of(target.uid), self._node_locks.of(target.node)
+        if not await pod.take(self._driver.work_timeout_seconds * WAIT_RATIO):
+            return NotBound(Failure.NO_ANSWER, "another bind of the pod took all the time")
 
         async def execute(intent: Intent, timeout_seconds: float) -> Reply:
             if not isinstance(intent, BindPod):
@@ -272,10 +274,13 @@ class Extender:
             return reply
 
         try:
+            if not await lock.take(WAIT_RATIO * (deadline - self._clock().monotonic)):
+                return NotBound(Failure.NO_ANSWER, "other binds to the node took all the time")
             steps = bind(self.state, target, self._clock, deadline=deadline)
             outcome = await replace(self._driver, execute=execute).drive(steps, deadline)
         finally:
             lock.leave()
+            pod.leave()
         if isinstance(outcome, Bound):
             self._autoscaling.bound()
             self._tell(target, outcome)

@@ -4,7 +4,8 @@ The protocol, sans I/O: a generator that yields intents, takes one reply for eac
 point and start again anywhere, because all state is in the Kubernetes API. In short:
 
 - B1 read the pod (at first the cache will do, later only a live read); R is its resourceVersion;
-- B2 choose GPUs. A pod with claims on the node keeps exactly those, or is fenced before it gets others;
+- B2 choose GPUs. A pod with claims on the node keeps exactly those, or is fenced before it gets others. Claims that it has on
+  other nodes are dropped after a fence, or else the bind ends here (`older_claims`);
 - B3 claim them for (pod, R) by compare-and-swap of the node's ledger;
 - B4 post the Binding, with the pod's UID and R as preconditions and the GPUs as annotation;
 - B5 after anything but success read the pod live, and believe nothing else.
@@ -35,6 +36,7 @@ from extender.binding.intents import (
     in_words,
 )
 from extender.binding.ledger import next_generation, swap_ledger
+from extender.binding.older_claims import drop_older_claims
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
 from extender.clock import Clock
 from extender.cluster.candidates.holds import NOTHING, Hold
@@ -112,7 +114,7 @@ class _Bind:
         if not self._state.synced:
             return NotBound(Failure.NOT_SYNCED, "the extender has not seen the whole cluster yet")
         known = self._state.pods.get(self._target.uid)
-        tried_before = self._target.node in self._state.claimed_on(self._target.uid)
+        tried_before = bool(self._state.may_be_claimed_on(self._target.uid))
         pod = known.pod if known and not tried_before else None
         for _ in range(MAX_ROUNDS):
             result = yield from self._round(pod)
@@ -230,6 +232,10 @@ class _Bind:
             if not isinstance(fenced, Pod):
                 return fenced
             pod = fenced
+        alone = yield from self._drop_older(pod)
+        if not isinstance(alone, Pod):
+            return alone
+        pod = alone
         self._in_doubt = self._in_doubt or bool(own)
         claims = claims_for(pod, parts, sharing_class)
         gpus = parts.keys()
@@ -252,11 +258,29 @@ class _Bind:
                 self._said = message
                 return (yield from self._look_at_node())
             case NoAnswer(message):
+                self._state.doubtful_claims.add(uid, view.name, swap.expected)
                 self._unwritten = NotBound(Failure.NO_ANSWER, f"the claim's outcome is not known: {message}")
                 return (yield from self._look_at_node())
             case Gone():
                 return NotBound(Failure.NODE_GONE, "node is gone")
         return NotBound(Failure.REFUSED, f"the claim was refused: {in_words(reply)}")
+
+    def _drop_older(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
+        """Return the pod in the version in which it has no claims on other nodes."""
+        uid, drops = pod.metadata.uid, self._state.claim_drops
+        reply = yield from drop_older_claims(self._state, pod, self._target.node, self._ask)
+        match reply:
+            case Done(Pod() as alone):
+                drops.forget(uid)
+                return _Again() if self._state.may_be_claimed_on(uid) - {self._target.node} else alone
+            case Conflict(message):
+                self._said = message
+                return _Again()
+            case Gone():
+                return _Again()
+        drops.was_in_vain(uid, self._clock().monotonic)
+        words = f"the pod has claims on another node, which cannot be dropped: {in_words(reply)}"
+        return NotBound(Failure.CLAIMS_ELSEWHERE, words)
 
     def _fence(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
         """Move the pod's resourceVersion, so that no Binding prepared before can commit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from extender.attempts import Attempts
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
@@ -32,6 +33,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, kind_
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
+from extender.cluster.ownership.doubtful_claims import DoubtfulClaims
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
@@ -44,6 +46,9 @@ from topology.effort import Effort
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights
+
+DROP_AGAIN_SECONDS = 30.0
+LATEST_DROP_AGAIN_SECONDS = 60.0
 
 
 class ClusterState:
@@ -90,6 +95,9 @@ class ClusterState:
         self.refusals = Refusals()
         self.placeholders = Placeholders()
         self.setbacks = Setbacks()
+        self.claim_drops = Attempts(DROP_AGAIN_SECONDS, LATEST_DROP_AGAIN_SECONDS)
+        """By pod, to drop claims on other nodes; until the next one filter offers only the nodes where these are."""
+        self.doubtful_claims = DoubtfulClaims()
         self.evictions = Evictions()
         self._hearing = Hearing(silence_seconds)
         self._unheard: set[str] = set()
@@ -180,6 +188,12 @@ class ClusterState:
         """Return the nodes on which a pod has claims."""
         self.refresh()
         return self._views.claimed_on(uid)
+
+    def may_be_claimed_on(self, uid: str) -> frozenset[str]:
+        """Return the same, and the nodes with claims of which this process does not know whether they were written."""
+        views = self.views
+        doubtful = self.doubtful_claims.on(uid, lambda node: views[node].payloads.ledger.text if node in views else "")
+        return frozenset({*self._views.claimed_on(uid), *doubtful})
 
     def refresh(self) -> None:
         """Derive anew the views of all nodes that changed; every reader does that first."""
@@ -274,11 +288,15 @@ class ClusterState:
             self.offers.forget(uid)
             self.refusals.forget(uid)
             self.setbacks.forget(uid, is_gone=True)
+            self.claim_drops.forget(uid)
+            self.doubtful_claims.forget(uid)
             self._first_reports.forget(uid)
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
         self.holds.release(pod.uid)
         self.setbacks.forget(pod.uid)
+        self.claim_drops.forget(pod.uid)
+        self.doubtful_claims.forget(pod.uid)
         self.refusals.forget(pod.uid)
         if has_ended_unstarted(pod.pod):  # in the first list it may be long ago
             self.setbacks.end_unstarted(pod.uid, owner_of(pod.pod), node, is_news=self.pods.synced)

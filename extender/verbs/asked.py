@@ -26,6 +26,9 @@ from topology.request.gpu_request import GpuRequest
 ELSEWHERE = Rejection(
     Reason.GROUP, "not in the domain that the pod's group fills now", remedy="the pod goes to that domain"
 )
+CLAIMED_ELSEWHERE = Rejection(
+    Reason.CLOSED, "the pod has claims on another node, which cannot be dropped", remedy="the pod goes to that node"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,10 @@ class Asked:
     def _rank(
         self, state: ClusterState, names: Names, held_for_others: Mapping[str, Held], *, yielding: bool
     ) -> Ranking:
-        """Rank these nodes; of a group's pod only those count where the group goes."""
+        """Rank these nodes; of a group's pod only those count where the group goes.
+
+        A pod whose claims cannot be dropped just now goes where it has them: a bind to any other node would be refused.
+        """
         uid, namespace = self.pod.metadata.uid, self.pod.metadata.namespace
         rails = RailsOfGroup(state, uid, self.now.monotonic)
 
@@ -81,6 +87,9 @@ class Asked:
             return Ranking(state, uid, request, names, held_for_others, rails, namespace=namespace, yielding=yielding)
 
         found = ranking(self.request)
+        claimed = state.claimed_on(uid)
+        if claimed and not state.claim_drops.may_begin(uid, self.now.monotonic):
+            found = found.within(frozenset(claimed), CLAIMED_ELSEWHERE)
         if self.group is None or found.best is None:
             return found
         progress = self.progress(state)

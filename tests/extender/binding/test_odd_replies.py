@@ -49,6 +49,15 @@ def rebinding() -> tuple[World, Steps]:
     return world, replica.start_bind("p")
 
 
+def moving_on() -> tuple[World, Steps]:
+    """Bind to another node than the one with the claims of a first attempt: a look, a fence, two ledgers and a Binding."""
+    world = World("n1", "n2")
+    world.add_pod("p")
+    replica = Replica(world)
+    drive(replica.start_bind("p"), lose_request(world, BindPod))
+    return world, replica.start_bind("p", "n2")
+
+
 def releasing_an_orphan() -> tuple[World, Steps]:
     """Fence an unbound pod, and drop its claims."""
     world, replica = orphaned()
@@ -101,6 +110,7 @@ def correcting() -> tuple[World, Steps]:
 
 CASES: list[tuple[Callable[[], tuple[World, Steps]], list[type[Intent]]]] = [
     (rebinding, [GetPod, FencePod, SwapLedger, BindPod]),
+    (moving_on, [GetPod, FencePod, SwapLedger, BindPod]),
     (releasing_an_orphan, [FencePod, SwapLedger]),
     (looking_for_one_that_is_gone, [GetNode, AskForLook]),
     (looking_up_an_unseen_one, [GetPodVersion]),
