@@ -133,7 +133,7 @@ class TestTheClaim:
 
     def test_a_claim_without_an_answer_is_told_of_where_the_node_has_none_either(self) -> None:
         """The first of the two is what went wrong."""
-        world, replica = ready("p")
+        _, replica = ready("p")
         replies = iter([NoAnswer("504: the webhook"), NoAnswer("out of time")])
         assert drive(replica.start_bind("p"), lambda _: next(replies)) == NotBound(
             Failure.NO_ANSWER, "the claim's outcome is not known: 504: the webhook"

@@ -7,7 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.simulated.double.faults import RequestFault
-from extender.binding.intents import BindPod, FencePod, Gone, Intent, NoAnswer, Refused, Reply, SwapLedger
+from extender.binding.intents import (
+    BindPod,
+    Conflict,
+    Done,
+    FencePod,
+    GetNode,
+    Gone,
+    Intent,
+    NoAnswer,
+    Refused,
+    Reply,
+    SwapLedger,
+)
 from extender.binding.outcome import Bound, Failure, NotBound
 from extender.verbs.asked import CLAIMED_ELSEWHERE
 from extender.verbs.filter_prioritize import filter_nodes
@@ -42,6 +54,13 @@ def tried(meddle: Callable[[World, type[Intent]], Callable[[Intent], Reply]] = l
     assert held(world) == ["n1"]
     world.intents.clear()
     return world, replica
+
+
+def bind_in_vain(
+    world: World, node: str, meddle: Callable[[World, type[Intent]], Callable[[Intent], Reply]] = lose_request
+) -> None:
+    """Let another process claim for p; the outcome of its Binding is not known."""
+    assert failure_of(drive(Replica(world).start_bind("p", node), meddle(world, BindPod))) is Failure.NO_ANSWER
 
 
 def held(world: World) -> list[str]:
@@ -103,29 +122,54 @@ def test_a_binding_that_arrives_before_the_fence_is_believed() -> None:
     assert held(world) == ["n1"]
 
 
-def test_a_claim_that_a_rival_renews_after_the_fence_survives() -> None:
+def test_a_claim_that_a_rival_renews_after_the_fence_survives_until_the_next_fence() -> None:
     """The ledger is replaced as it was before the fence: the rival's Binding rests on a later version of the pod."""
     world, replica = tried()
-    rival = Replica(world)
-    renewed = []
-
-    def renew() -> None:
-        rival.catch_up()
-        failed = drive(rival.start_bind("p", "n1"), delay_request(world, BindPod))
-        replica.catch_up()
-        renewed.append((failure_of(failed), held(world)))
-
-    swap = meddle_before(world, SwapLedger, renew)
-    steps = replica.start_bind("p", "n2")
+    drops = []
 
     def execute(intent: Intent) -> Reply:
+        reply = world.execute(intent)
+        if isinstance(intent, FencePod) and not drops:
+            bind_in_vain(world, "n1", delay_request)
+            replica.catch_up()
+        if isinstance(intent, SwapLedger) and intent.node == "n1":
+            drops.append(type(reply))
         if isinstance(intent, SwapLedger) and intent.node == "n2":
             world.deliver_late()
-        return swap(intent)
+        return reply
 
-    assert isinstance(drive(steps, execute), Bound)
-    assert renewed == [(Failure.NO_ANSWER, ["n1"])]
-    assert kinds(world).count("FencePod") == 2
+    assert isinstance(drive(replica.start_bind("p", "n2"), execute), Bound)
+    assert drops == [Conflict, Done]
+    assert held(world) == ["n2"]
+
+
+def test_claims_on_a_third_node_that_are_heard_of_meanwhile_are_dropped_too() -> None:
+    """A rival has made them while the first ones were dropped."""
+    world, replica = tried()
+
+    def rival_claims() -> None:
+        bind_in_vain(world, "n3")
+        replica.catch_up()
+
+    steps = replica.start_bind("p", "n2")
+    assert isinstance(drive(steps, meddle_before(world, SwapLedger, rival_claims)), Bound)
+    assert held(world) == ["n2"]
+
+
+@pytest.mark.parametrize("fate", [RequestFault.LOST_REPLY, Fault.LATE_REQUEST], ids=["written", "under way"])
+def test_a_claim_without_an_answer_counts_as_a_claim(fate: RequestFault | Fault) -> None:
+    """The node could not be read either, and no watch has told of it; one that is under way arrives in vain."""
+    world = World(*NODES)
+    world.add_pod("p")
+    replica = Replica(world)
+
+    def execute(intent: Intent) -> Reply:
+        if isinstance(intent, GetNode):
+            return NoAnswer("504: a proxy")
+        return deliver(world, fate, intent) if isinstance(intent, SwapLedger) else world.execute(intent)
+
+    assert failure_of(drive(replica.start_bind("p"), execute)) is Failure.NO_ANSWER
+    assert isinstance(drive(replica.start_bind("p", "n2"), meddle_before(world, BindPod, world.deliver_late)), Bound)
     assert held(world) == ["n2"]
 
 
@@ -146,8 +190,10 @@ def test_a_bind_refuses_where_older_claims_cannot_be_dropped(
     outcome = drive(replica.start_bind("p", "n2"), answering(world, kind, reply, node))
     assert outcome == NotBound(Failure.CLAIMS_ELSEWHERE, CANNOT + words)
     assert held(world) == ["n1"]
-    uid = next(iter(world.claims("n1").values()))
+    (uid,) = {*world.claims("n1").values()}
     assert "n2" not in replica.state.setbacks.away(uid, "", replica.seconds)
+    known, found = replica.state.pods.get(uid), world.find("p")
+    assert known and found and known.pod.metadata.resource_version == found["metadata"]["resourceVersion"]
 
 
 def test_a_bind_refuses_where_the_ledger_with_older_claims_is_lost() -> None:
@@ -200,9 +246,14 @@ def test_another_attempt_is_made_after_a_pause() -> None:
     drive(replica.start_bind("p", "n2"), answering(world, FencePod, POLICY))
     replica.seconds += 31.0
     assert "n2" in offered(replica, *NODES).node_names
-    assert isinstance(replica.bind("p", "n2"), Bound)
-    uid = next(iter(world.claims("n2").values()))
-    assert replica.state.claim_drops.may_begin(uid, replica.seconds)
+
+
+def test_filter_offers_all_nodes_once_the_claims_could_be_dropped() -> None:
+    """The pause is for those that failed; n1 and n2 step back, as the pod has won them in vain."""
+    world, replica = tried()
+    drive(replica.start_bind("p", "n2"), answering(world, FencePod, POLICY))
+    assert failure_of(drive(replica.start_bind("p", "n2"), lose_request(world, BindPod))) is Failure.NO_ANSWER
+    assert offered(replica, *NODES).node_names == ["n3"]
 
 
 def test_a_pod_without_claims_is_not_fenced() -> None:
