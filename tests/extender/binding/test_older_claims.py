@@ -144,15 +144,21 @@ def test_a_claim_that_a_rival_renews_after_the_fence_survives_until_the_next_fen
 
 
 def test_claims_on_a_third_node_that_are_heard_of_meanwhile_are_dropped_too() -> None:
-    """A rival has made them while the first ones were dropped."""
+    """A rival has made them once the first ones were dropped."""
     world, replica = tried()
+    drops = []
 
-    def rival_claims() -> None:
-        bind_in_vain(world, "n3")
-        replica.catch_up()
+    def execute(intent: Intent) -> Reply:
+        reply = world.execute(intent)
+        if isinstance(intent, SwapLedger):
+            drops.append(intent.node)
+            if len(drops) == 1:
+                bind_in_vain(world, "n3")
+                replica.catch_up()
+        return reply
 
-    steps = replica.start_bind("p", "n2")
-    assert isinstance(drive(steps, meddle_before(world, SwapLedger, rival_claims)), Bound)
+    assert isinstance(drive(replica.start_bind("p", "n2"), execute), Bound)
+    assert drops == ["n1", "n3", "n2"]
     assert held(world) == ["n2"]
 
 
@@ -217,6 +223,23 @@ def test_a_pod_that_vanishes_meanwhile_claims_nothing() -> None:
     assert world.claims("n2") == {}
     outcome = drive(replica.start_bind("p", "n2"), answering(world, FencePod, Gone()))
     assert failure_of(outcome) is Failure.POD_GONE
+
+
+@pytest.mark.parametrize("ends", ["bound", "gone"])
+def test_a_pod_that_is_bound_or_gone_is_forgotten(ends: str) -> None:
+    """Both memories last as long as the pod waits."""
+    world, replica = tried()
+    state, (uid,) = replica.state, {*world.claims("n1").values()}
+    text = state.views["n3"].payloads.ledger.text
+    state.doubtful_claims.add(uid, "n3", text)
+    state.claim_drops.was_in_vain(uid, replica.seconds)
+    if ends == "bound":
+        assert isinstance(Replica(world).bind("p"), Bound)
+    else:
+        world.delete("p")
+    replica.catch_up()
+    assert state.doubtful_claims.on(uid, lambda _: text) == []
+    assert state.claim_drops.may_begin(uid, replica.seconds)
 
 
 def test_filter_offers_only_the_node_with_the_claims_while_these_cannot_be_dropped() -> None:
