@@ -90,7 +90,7 @@ fuzz: venv ## Fuzz each parser of what strangers write for FUZZ_SECONDS (600), g
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster
 
-model: venv ## Explore the claim protocol exhaustively: every set-up whole, and sixteen mutants that must be caught
+model: venv ## Explore the claim protocol exhaustively: every set-up whole, and nineteen mutants that must be caught
 	$(BIN)/python -m tests.model
 
 TAG ?= gputopo:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

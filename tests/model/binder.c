@@ -76,6 +76,41 @@ static bool serves(const struct setup *setup, unsigned owners, struct actor acto
     return !own || chosen == own || setup->unfit;
 }
 
+/* Whether a binder may not have heard of the claims that others have just made on the other node. */
+static bool may_overlook(const struct setup *setup)
+{
+    return setup->binders > 1 || setup->mutant == OLDER_KEPT;
+}
+
+/* List the ledgers by which a binder can drop the pod's claims on the other node; one that is empty where it has none. */
+static unsigned drops(
+    const struct setup *setup, const struct state *state, struct actor actor, unsigned list[LEDGERS])
+{
+    unsigned other = !actor.node, count = 0, found[LEDGERS];
+    unsigned older = setup->nodes == 2 ? claimed_by(setup, state->owners, other, actor.pod) : 0;
+    unsigned dead = older ? believed(setup, state, other, actor.pod, FREE) : 0;
+    for (unsigned dropped = 0; older && dropped <= dead; dropped++) {
+        unsigned owners = swapped(setup, state->owners, actor.pod, 0, older, dropped);
+        for (unsigned n = dropped & ~dead ? 0 : written(setup, state, other, owners, found); n-- > 0;) {
+            bool is_listed = false;
+            for (unsigned i = 0; i < count; i++)
+                is_listed |= list[i] == found[n];
+            if (!is_listed)
+                list[count++] = found[n];
+        }
+    }
+    return count;
+}
+
+/* The same binder, that drops older claims before it claims. */
+static struct actor dropping(const struct setup *setup, struct actor actor, unsigned owners)
+{
+    actor.older = actor.other_holds = true;
+    actor.owners |= owners;
+    actor.step = setup->mutant == OLDER_DROPPED_WITHOUT_FENCE ? DROP : FENCE;
+    return actor;
+}
+
 /* Choose GPUs for a pod that was seen unbound, and send the first write that this takes. */
 static void choose(
     const struct setup *setup, const struct state *state, enum event event, unsigned i, struct actor actor,
@@ -84,21 +119,25 @@ static void choose(
     unsigned all = gpus_of(setup, actor.node), own = claimed_by(setup, state->owners, actor.node, actor.pod);
     unsigned dead = believed(setup, state, actor.node, actor.pod, FREE);
     bool unfenced = setup->mutant == RECHOICE_WITHOUT_FENCE, closed = state->missing >> actor.node & 1;
+    unsigned older[LEDGERS], with_older = drops(setup, state, actor, older);
     for (unsigned chosen = 1; chosen <= all && !closed; chosen++)
         for (unsigned dropped = 0; dropped <= dead; dropped++) {
             if (dropped & ~dead || !serves(setup, state->owners & ~dropped, actor, chosen, own))
                 continue;
             unsigned owners = swapped(setup, state->owners, actor.pod, chosen, own, dropped), list[LEDGERS];
             for (unsigned n = written(setup, state, actor.node, owners, list); n-- > 0;) {
-                struct actor *next = &branch(moves, state, event, i, actor.pod, chosen)->actors[i];
-                *next = actor;
-                next->step = own && own != chosen && !unfenced ? FENCE : SWAP;
-                next->gpus = chosen & 3;
-                next->doubt |= own != 0;
-                next->ledger_holds = true;
-                next->owners = list[n];
+                struct actor next = actor;
+                next.step = own && own != chosen && !unfenced ? FENCE : SWAP;
+                next.gpus = chosen & 3;
+                next.doubt |= own != 0;
+                next.ledger_holds = true;
+                next.owners = list[n] & 63;
                 if (setup->mutant == NO_LEDGER)
-                    *next = binding(*next);
+                    next = binding(next);
+                for (unsigned m = 0; m < with_older; m++)
+                    branch(moves, state, event, i, actor.pod, chosen)->actors[i] = dropping(setup, next, older[m]);
+                if (!with_older || may_overlook(setup))
+                    branch(moves, state, event, i, actor.pod, chosen)->actors[i] = next;
             }
         }
 }
@@ -109,7 +148,7 @@ static void begin(const struct setup *setup, const struct state *state, unsigned
         for (unsigned node = 0; node < setup->nodes && state->pods[pod].phase != UNBORN; node++) {
             struct actor actor = {.step = LOOK, .pod = pod & 3, .node = node & 1};
             branch(moves, state, BEGIN, i, pod, 0)->actors[i] = actor;
-            if (claimed_by(setup, state->owners, node, pod))
+            if (may_overlook(setup) ? claimed_by(setup, state->owners, node, pod) : gpus_with(state->owners, pod))
                 continue; /* the cache will not do for a pod with claims */
             choose(setup, state, BEGIN, i, actor, moves);
             actor.version_holds = true;
@@ -149,7 +188,11 @@ static struct actor answered(struct actor before, struct actor after, bool done)
 {
     switch (before.step) {
     case FENCE:
+        after.step = after.older ? DROP : SWAP;
+        return done ? after : looking(before);
+    case DROP:
         after.step = SWAP;
+        after.older = false;
         return done ? after : looking(before);
     case SWAP:
         return done ? binding(after) : looking(before);
@@ -185,14 +228,14 @@ static void binder_request(const struct setup *setup, const struct state *state,
         branch(moves, state, REFUSAL, i, actor.pod, actor.gpus)->actors[i] = checking(actor, false);
     if (done)
         branch(moves, &committed, ANSWER_LOST, i, actor.pod, actor.gpus)->actors[i] = unanswered(committed.actors[i]);
-    if (done && setup->delays) {
+    if (done && (setup->delays || setup->late_bindings)) {
         struct state *next = branch(moves, &committed, DUPLICATED, i, actor.pod, actor.gpus);
         hold_up(setup, next, spent(actor));
         next->actors[i] = unanswered(committed.actors[i]);
     }
     if (without_answer.step != IDLE)
         branch(moves, state, LOST, i, actor.pod, actor.gpus)->actors[i] = without_answer;
-    if (setup->delays) {
+    if (setup->delays || setup->late_bindings) {
         struct state *next = branch(moves, state, HELD_UP, i, actor.pod, actor.gpus);
         hold_up(setup, next, actor);
         next->actors[i] = without_answer;

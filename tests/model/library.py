@@ -64,6 +64,7 @@ class Violation(_Counted):
     SPREAD = auto()
     UNCLAIMED = auto()
     STUCK = auto()
+    EXCESS = auto()
 
 
 class Waits(_Counted):
@@ -81,6 +82,7 @@ class Waits(_Counted):
     LIST_UNBOUND = auto()
     REBUILD = auto()
     STOCK = auto()
+    DROP = auto()
 
 
 class Mutant(_Counted):
@@ -104,6 +106,9 @@ class Mutant(_Counted):
     SHARED_TAKEN_WHOLE = auto()
     CLASS_IGNORED = auto()
     BOUND_IGNORED = auto()
+    OLDER_KEPT = auto()
+    OLDER_DROPPED_WITHOUT_FENCE = auto()
+    OLDER_READ_AFTER_FENCE = auto()
 
 
 class Event(_Counted):
@@ -146,6 +151,8 @@ class Actor(Structure):
         ("owners", c_uint32, 6),
         ("doubt", c_uint32, 1),
         ("unanswered", c_uint32, 1),
+        ("older", c_uint32, 1),
+        ("other_holds", c_uint32, 1),
     ]
 
 
@@ -180,6 +187,7 @@ class Setup(Structure):
         ("shareable", c_uint8),
         ("mutant", c_uint8),
         ("delays", c_uint8),
+        ("late_bindings", c_uint8),
         ("touches", c_uint8),
         ("finalizers", c_uint8),
         ("ends", c_uint8),

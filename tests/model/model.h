@@ -48,6 +48,7 @@ enum step {
     LIST_UNBOUND,     /* ListPods: who is unbound, where a ledger is to be written and there is none */
     REBUILD,       /* FencePod, of one after the other on that list */
     STOCK,         /* ListPods: who is bound there, once nobody is left on that list */
+    DROP,          /* SwapLedger of the other node, to drop older claims, once the pod is fenced */
 };
 
 enum mutant {
@@ -69,6 +70,9 @@ enum mutant {
     SHARED_TAKEN_WHOLE,           /* give a GPU whole that others have shares of */
     CLASS_IGNORED,                /* put a share beside those of another class */
     BOUND_IGNORED,                /* share more GPUs of a node than may be shared */
+    OLDER_KEPT,                   /* claim on a node whatever the pod has claimed on the other one */
+    OLDER_DROPPED_WITHOUT_FENCE,  /* drop claims on the other node without fencing the pod */
+    OLDER_READ_AFTER_FENCE,       /* drop them from the ledger as it is after the fence */
 };
 
 struct actor {
@@ -79,9 +83,11 @@ struct actor {
     unsigned former : 1;        /* those are GPUs of a machine that is no longer there */
     unsigned version_holds : 1; /* the pod is still in the version that the actor has read */
     unsigned ledger_holds : 1;  /* the node's ledger is still the one that the actor has read */
-    unsigned owners : 6;        /* the ledger to be written, as in `state`; the list: pods still in the version listed */
+    unsigned owners : 6;        /* the ledgers to be written, as in `state`; the list: pods still in the version listed */
     unsigned doubt : 1;         /* a Binding of unknown outcome may have been sent for the claim */
     unsigned unanswered : 1;    /* the Binding to be checked got no answer */
+    unsigned older : 1;         /* the pod's claims on the other node are to be dropped first */
+    unsigned other_holds : 1;   /* that node's ledger is still the one that the actor has read */
 };
 
 struct pod {
@@ -112,6 +118,7 @@ struct setup {
     uint8_t shareable;          /* GPUs of a node that may be shared at one time */
     uint8_t mutant;
     uint8_t delays;             /* requests are held in the network and arrive late */
+    uint8_t late_bindings;      /* Bindings and fences are, and no ledgers */
     uint8_t touches;            /* strangers write to pods */
     uint8_t finalizers;         /* pending pods linger while they are deleted */
     uint8_t ends;               /* pending pods end */
@@ -143,7 +150,7 @@ struct moves {
     struct move list[MOVES];
 };
 
-enum violation { NONE, DOUBLE, MIXED, MET, OVERFULL, SPREAD, UNCLAIMED, STUCK };
+enum violation { NONE, DOUBLE, MIXED, MET, OVERFULL, SPREAD, UNCLAIMED, STUCK, EXCESS };
 
 /* state.c: what the API server keeps, and what it lets happen */
 extern const unsigned NO_ACTOR;

@@ -160,3 +160,16 @@ SHARES = (
     ),
 )
 """Of GPUs that are shared."""
+_AFTER_ANOTHER = Case(
+    "one bind after another on two nodes", nodes=2, gpus=GPUS, binders=1, may=("late_bindings", "touches")
+)
+OLDER = (
+    Wanting("older claims kept", _AFTER_ANOTHER, mutant=Mutant.OLDER_KEPT, shows=Violation.EXCESS),
+    Wanting("older claims dropped without a fence", _AFTER_ANOTHER, mutant=Mutant.OLDER_DROPPED_WITHOUT_FENCE),
+    Wanting(
+        "older claims dropped from the ledger after the fence",
+        Case("two binders on two nodes", nodes=2, gpus=GPUS, may=("late_bindings",)),
+        mutant=Mutant.OLDER_READ_AFTER_FENCE,
+    ),
+)
+"""Of claims on another node than that of a bind."""

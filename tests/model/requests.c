@@ -68,8 +68,12 @@ void hold_up(const struct setup *setup, struct state *state, struct actor actor)
         return;
     case SWAP:
     case WITHDRAW:
-        if (actor.ledger_holds || setup->mutant == NO_CAS)
+        if (setup->delays && (actor.ledger_holds || setup->mutant == NO_CAS))
             state->ledgers |= ledger_bit(setup, actor.node, actor.owners);
+        return;
+    case DROP:
+        if (setup->delays && (actor.other_holds || setup->mutant == NO_CAS))
+            state->ledgers |= ledger_bit(setup, !actor.node, actor.owners);
         return;
     case BIND:
         if (!actor.version_holds && !any_version)
@@ -84,7 +88,7 @@ void hold_up(const struct setup *setup, struct state *state, struct actor actor)
 /* The same request once more, after it has committed: what it asked for does not hold any more. */
 struct actor spent(struct actor actor)
 {
-    actor.version_holds = actor.ledger_holds = false;
+    actor.version_holds = actor.ledger_holds = actor.other_holds = false;
     return actor;
 }
 
@@ -105,6 +109,13 @@ bool commit(const struct setup *setup, struct state *state, unsigned i)
         write_ledger(setup, state, actor.node, actor.owners);
         state->actors[i].ledger_holds = true;
         return true;
+    case DROP:
+        if (setup->mutant == OLDER_READ_AFTER_FENCE)
+            actor.owners = state->owners & ~claims_of(actor.pod, gpus_of(setup, !actor.node));
+        else if (!actor.other_holds && setup->mutant != NO_CAS)
+            return false;
+        write_ledger(setup, state, !actor.node, actor.owners);
+        return true;
     case BIND:
         return commit_binding(setup, state, actor.pod, actor.gpus, actor.former, actor.version_holds);
     }
@@ -116,7 +127,7 @@ void give_up(const struct setup *setup, const struct state *state, unsigned i, s
 {
     struct actor actor = state->actors[i];
     branch(moves, state, KILLED, i, actor.pod, actor.gpus)->actors[i] = IDLE_ACTOR;
-    if (setup->delays) {
+    if (setup->delays || setup->late_bindings) {
         struct state *next = branch(moves, state, KILLED_HELD_UP, i, actor.pod, actor.gpus);
         hold_up(setup, next, actor);
         next->actors[i] = IDLE_ACTOR;

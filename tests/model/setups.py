@@ -63,6 +63,14 @@ EVERY_COMMIT = (
     Case("every way to end a pod", may=(*USUAL, "refusals", *ENDS)),
     Case("two reconcilers", reconcilers=2, may=USUAL),
     Case("two nodes", nodes=2, gpus=GPUS, may=("touches",)),
+    Case(
+        "one bind after another on two nodes",
+        pods=3,
+        nodes=2,
+        gpus=GPUS,
+        binders=1,
+        may=("late_bindings", "touches", "graceful"),
+    ),
     Case("a ledger that is lost", may=(*USUAL, "wipes")),
     Case("every way to end a share", units=2, shares=(2, 1, 0), may=(*USUAL, "refusals", *ENDS)),
     Case("shares that do not all fit", pods=3, units=3, shares=(2, 2, 1), may=("touches",)),
@@ -73,6 +81,14 @@ EVERY_COMMIT = (
 )
 LONG = (
     Case("two reconcilers and a ledger that is lost", reconcilers=2, may=(*USUAL, "wipes", "graceful")),
+    Case("two nodes, and Bindings that arrive late", nodes=2, gpus=GPUS, may=("late_bindings",)),
+    Case(
+        "two nodes, and all requests arrive late",
+        nodes=2,
+        gpus=GPUS,
+        binders=1,
+        may=(*USUAL, "refusals", "graceful", "force"),
+    ),
     Case("two nodes, one made anew", nodes=2, gpus=GPUS, may=("touches", "renewals")),
     Case("a namesake", pods=3, may=(*USUAL, "graceful", "force", "refusals", "namesakes")),
     Case("three pods", pods=3, may=(*USUAL, "graceful", "refusals")),

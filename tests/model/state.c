@@ -105,6 +105,13 @@ unsigned shared_gpus(const struct setup *setup, unsigned node, unsigned owners)
     return (unsigned)__builtin_popcount(gpus);
 }
 
+/* Whether each bind knows all claims of its pod: two at once do not, nor one whose predecessor's claim arrives late. */
+static bool knows_all_claims(const struct setup *setup)
+{
+    bool is_sought = !setup->doubles_only || setup->mutant == OLDER_KEPT;
+    return is_sought && (setup->nodes == 1 || (setup->binders == 1 && !setup->delays));
+}
+
 enum violation violation(const struct setup *setup, const struct state *state)
 {
     unsigned running = 0;
@@ -119,6 +126,11 @@ enum violation violation(const struct setup *setup, const struct state *state)
     for (unsigned node = 0; node < setup->nodes; node++)
         if (shared_gpus(setup, node, running) > setup->shareable)
             return SPREAD;
+    for (unsigned pod = 0; pod < setup->pods && knows_all_claims(setup); pod++) {
+        bool waits = !state->pods[pod].gpus; /* of one that is bound, all claims elsewhere are dead */
+        if (waits && __builtin_popcount(gpus_with(state->owners, pod)) > setup->wanted[pod])
+            return EXCESS;
+    }
     return !state->missing && running & ~state->owners && !setup->doubles_only ? UNCLAIMED : NONE;
 }
 
@@ -159,12 +171,19 @@ void write_ledger(const struct setup *setup, struct state *state, unsigned node,
 {
     state->missing &= ~(1u << node);
     state->owners = (state->owners & ~only_of(setup, node, CLAIMS - 1)) | only_of(setup, node, owners);
-    for (unsigned i = 0; i < ACTORS; i++)
-        if (state->actors[i].node == node && state->actors[i].ledger_holds) {
-            state->actors[i].ledger_holds = false;
+    for (unsigned i = 0; i < ACTORS; i++) {
+        struct actor *actor = &state->actors[i];
+        unsigned there = only_of(setup, node, CLAIMS - 1);
+        if (actor->node == node && actor->ledger_holds) {
+            actor->ledger_holds = false;
             if (setup->mutant != NO_CAS)
-                state->actors[i].owners = 0;
+                actor->owners = actor->other_holds ? actor->owners & ~there : 0;
+        } else if (actor->node != node && actor->other_holds) {
+            actor->other_holds = false;
+            if (setup->mutant != NO_CAS)
+                actor->owners &= ~there;
         }
+    }
     if (setup->mutant != NO_CAS)
         state->ledgers &= setup->nodes == 2 ? ~(0xffu << LEDGERS * node) : 0;
 }

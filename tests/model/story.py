@@ -63,6 +63,8 @@ def _request(setup: Setup, actor: Actor) -> str:
             return "list who is bound"
         case Waits.FENCE | Waits.FENCE_REFUSED | Waits.REBUILD:
             return f"fence {pod}"
+        case Waits.DROP:
+            return f"drop the claims of {_pod(actor.pod)} on the other node"
         case Waits.SWAP | Waits.WITHDRAW:
             return f"write the ledger {_ledger(setup, actor.owners)}"
     share = f"{setup.shares[actor.pod]}/{setup.units} of " if setup.shares[actor.pod] else ""

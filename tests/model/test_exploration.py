@@ -9,7 +9,7 @@ import pytest
 from extender.cluster.ownership.standing import Standing
 from tests.model.beliefs import Beliefs
 from tests.model.library import Model, Mutant, Phase, Place, TooManyStates, Violation
-from tests.model.mutants import MORE, NINE, SHARES, Wanting
+from tests.model.mutants import MORE, NINE, OLDER, SHARES, Wanting
 from tests.model.setups import CAPACITY, EVERY_COMMIT, USUAL, Case
 from tests.model.story import story
 
@@ -26,7 +26,7 @@ def test_c1_no_interleaving_is_bad(model: Model, believed: Beliefs, case: Case) 
     assert found.states >= 1_000_000
 
 
-@pytest.mark.parametrize("wanting", [*NINE, *MORE, *SHARES], ids=lambda wanting: wanting.name)
+@pytest.mark.parametrize("wanting", [*NINE, *MORE, *SHARES, *OLDER], ids=lambda wanting: wanting.name)
 def test_c2_each_mutant_gives_one_gpu_to_two_pods(
     model: Model, believed: Beliefs, wanting: Wanting, golden: Callable[[str, str], None]
 ) -> None:
