@@ -3,6 +3,7 @@
 - INV5 bind says yes exactly when the pod is bound there with that record
 - A2 no bind takes longer than its deadline
 - A3 no bind tries more than its rounds
+- SUM no bind claims more than its pod asks for, with the claims on other nodes that its process has heard of
 - A4 nobody asks for the like of what was turned away before Retry-After is over
 - C14 no decision before both lists have arrived
 - W5 no cache goes back
@@ -32,6 +33,8 @@ from tests.simulation.trace import Trace
 from tests.simulation.world.process import BIND_SECONDS, PAGE_SIZE, Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer
+from topology.annotations.records import Claim, decode_ledger
+from topology.errors import PayloadError
 
 _LATEST_SECONDS = BIND_SECONDS + 0.5
 _LISTED = {"/api/v1/nodes", "/api/v1/pods"}
@@ -59,7 +62,7 @@ class Conduct:
         self._trace = trace
         self._listed: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         """Process and start → path → the oldest version that its next watch may begin at."""
-        self._asked: dict[asyncio.Task[Any] | None, Counter[type[Intent]]] = defaultdict(Counter)
+        self._asked: dict[asyncio.Task[Any] | None, Counter[tuple[type[Intent], str]]] = defaultdict(Counter)
         self._exchanges: dict[asyncio.Task[Any] | None, list[Exchange]] = defaultdict(list)
 
     async def watch(self, replicas: Sequence[Process]) -> None:
@@ -75,12 +78,16 @@ class Conduct:
                     newest[key] = version
 
     def asks(self, process: Process, intent: Intent) -> None:
-        """A3."""
+        """A3 and SUM."""
         self._registers.asks(intent)
-        asked = self._asked[asyncio.current_task()]
-        asked[type(intent)] += 1
-        if asked[BindPod] > MAX_ROUNDS or asked[SwapLedger] > MAX_ROUNDS + 1:
+        if not isinstance(intent, BindPod | SwapLedger):
+            return
+        key, asked = (type(intent), intent.node), self._asked[asyncio.current_task()]
+        asked[key] += 1
+        if asked[key] > MAX_ROUNDS + isinstance(intent, SwapLedger):
             self._trace.violation("A3", f"{process.name} goes on and on: {type(intent).__name__}")
+        if isinstance(intent, SwapLedger) and intent.digest is not None:  # claims begin, that rest on the topology
+            self._check_sum(process, intent)
 
     def hears(self, process: Process, intent: Intent, reply: Reply) -> None:
         """Count what the protocol meets, and remember it for the end."""
@@ -121,7 +128,7 @@ class Conduct:
         if seconds > _LATEST_SECONDS and process.keeps_time(seconds):
             self._trace.violation("A2", f"a bind took {seconds:.1f} s")
         exchanges = self._exchanges[asyncio.current_task()]
-        for path in bind_paths(args.pod_uid, exchanges, outcome):
+        for path in bind_paths(args.pod_uid, args.node, exchanges, outcome):
             self._trace.count(f"path: {path}")
         if isinstance(outcome, Bound):
             self._check_yes(args, outcome)
@@ -131,6 +138,21 @@ class Conduct:
     def died(self, process: Process, causes: Mapping[str, str]) -> None:
         """LIFE."""
         self._trace.violation("LIFE", f"{process.name}: {dict(causes)}")
+
+    def _check_sum(self, process: Process, swap: SwapLedger) -> None:
+        """Add up what the process has heard the pods to have whose claims begin, and what they would have then."""
+        assert process.extender is not None
+        state, before = process.extender.state, _claims(swap.expected)
+        for uid in sorted({claim.uid for claim in _claims(swap.ledger) - before}):
+            pod = state.pods.get(uid)
+            if pod is None or pod.node is not None:
+                continue
+            known = [state.nodes.get(name) for name in state.nodes if name != swap.node]
+            texts = [swap.ledger, *(each.payloads.ledger.text for each in known if each)]
+            claims = sum(claim.uid == uid for text in texts for claim in _claims(text))
+            self._trace.count("sum: claims of a pod that are added up")
+            if claims > (len(pod.shares) or pod.gpus or 0):
+                self._trace.violation("SUM", f"{process.name} gives {uid} {claims} claims on {len(texts)} nodes")
 
     def _check_yes(self, args: ExtenderBindingArgs, outcome: Bound) -> None:
         placed = self._ownership.placed.get(args.pod_uid)
@@ -156,6 +178,14 @@ class Conduct:
                 wrong = False
         if wrong:
             self._trace.violation("INV5", f"bind says {outcome.failure} of {args.pod_uid}, which is not so")
+
+
+def _claims(text: str | None) -> set[Claim]:
+    """Return what a ledger says; one that cannot be read says nothing."""
+    try:
+        return set(decode_ledger(text).claims) if text else set()
+    except PayloadError:
+        return set()
 
 
 def _cached(process: Process) -> Iterator[tuple[str, int]]:

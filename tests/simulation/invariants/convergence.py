@@ -1,6 +1,7 @@
 """The invariants of the calm after the storm.
 
 - INV3 no claim without a pod 90 s later
+- SUM no waiting pod has claims on two nodes by then
 - INV7 every pod for which there has been room for 60 s is bound
 - NNN no pod waits with a nomination by an extender for longer than that may stand
 - REST what `tests.world.invariants` finds wrong with the objects of the API, where no stranger has had a hand in it
@@ -9,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from benchmarks.simulated.double.resources import Object
@@ -33,10 +35,15 @@ NOMINATION_SECONDS = 6.0
 
 
 def check_claims(ownership: Ownership, trace: Trace, now: float) -> None:
-    """INV3."""
+    """INV3 and SUM."""
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
     for node, claim, since in ownership.idle_claims():
+        nodes[claim.uid].add(node)
         if now - since > CLAIM_SECONDS:
             trace.violation("INV3", f"{node} still has a claim of {claim.name} ({claim.uid}), {now - since:.0f} s old")
+    for uid in sorted(nodes.keys() - ownership.placed.keys()):
+        if len(nodes[uid]) > 1:
+            trace.violation("SUM", f"{uid} waits, and has claims on {sorted(nodes[uid])}")
 
 
 def check_waiting(

@@ -30,6 +30,8 @@ class BindPath(StrEnum):
     ALREADY = "B1 finds the pod bound already"
     KEEPS = "B2 keeps the GPUs of an earlier attempt"
     FENCES = "B2 fences the pod before it takes other GPUs"
+    MOVES = "B2 drops the claims on another node"
+    STAYS = "B2 ends where claims on another node cannot be dropped"
     CLAIMS = "B3 claims"
     RACED = "B3 loses the race for the ledger"
     BINDS = "B4 binds"
@@ -46,12 +48,14 @@ class BindPath(StrEnum):
 Exchange = tuple[Intent, Reply]
 
 
-def bind_paths(uid: str, exchanges: Sequence[Exchange], outcome: Outcome) -> Iterator[BindPath]:
-    """Yield the ways that one bind went."""
+def bind_paths(uid: str, node: str, exchanges: Sequence[Exchange], outcome: Outcome) -> Iterator[BindPath]:
+    """Yield the ways that one bind to a node went."""
     if exchanges:
         yield BindPath.LIVE if isinstance(exchanges[0][0], GetPod) else BindPath.FROM_CACHE
     for at, (intent, reply) in enumerate(exchanges):
         match intent:
+            case SwapLedger() if intent.node != node:
+                yield from (BindPath.MOVES,) if isinstance(reply, Done) else ()
             case SwapLedger():
                 fenced = at > 0 and isinstance(exchanges[at - 1][0], FencePod)
                 yield from _swap_paths(uid, intent, reply, fenced=fenced)
@@ -69,6 +73,8 @@ def _end_paths(exchanges: Sequence[Exchange], outcome: Outcome) -> Iterator[Bind
             yield BindPath.ALREADY
         elif not isinstance(posted[-1], Done):
             yield BindPath.FOUND
+    elif outcome.failure is Failure.CLAIMS_ELSEWHERE:
+        yield BindPath.STAYS
     elif posted and outcome.failure is Failure.NO_ANSWER and isinstance(exchanges[-1][1], Done):
         yield BindPath.KEPT
 

@@ -14,7 +14,8 @@ import extender.kubernetes.rest as rest
 from agent.node.kube import changes
 from benchmarks.simulated.double.resources import Object
 from extender.binding import bind as binding
-from extender.binding.intents import BindPod, SwapLedger
+from extender.binding.intents import BindPod, Done, FencePod, SwapLedger
+from extender.binding.older_claims import drop_older_claims as _drop_older_claims
 from extender.binding.outcome import Bound, NotBound, Outcome
 from extender.binding.release import Attention, Task
 from extender.clock import Instant
@@ -89,6 +90,21 @@ def fence_nobody(self: Any, pod: Pod) -> Any:
     """Go on with the version that a Binding under way may rest on."""
     yield from ()
     return pod
+
+
+def keep_older_claims(self: Any, pod: Pod) -> Any:
+    """Claim on one node after the other."""
+    yield from ()
+    return pod
+
+
+def drop_without_fence(state: ClusterState, pod: Pod, node: str, ask: Any) -> Any:
+    """Drop claims of which a Binding may be under way."""
+
+    def ask_no_fence(intent: Any) -> Any:
+        return Done(pod) if isinstance(intent, FencePod) else (yield from ask(intent))
+
+    return (yield from _drop_older_claims(state, pod, node, ask_no_fence))
 
 
 def withdraw_nothing(self: Any) -> Any:

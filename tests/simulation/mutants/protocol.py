@@ -17,6 +17,7 @@ _SICK_WHILE_BINDING = only(
 _FENCED_WHILE_BINDING = only(
     {Fault.LATE_BINDING: 0.8, Fault.POD_ENDED: 1.0}, replicas=2, orphan_seconds=2.0, longest_hold_seconds=3.0
 )
+_TRIED_IN_VAIN = only({Fault.LATE_BINDING: 0.8, RequestFault.ERROR: 0.1}, nodes=3, orphan_seconds=60.0)
 _SICK_UNHEARD = only({StreamFault.LATE: 0.6, Fault.GPU_SICK: 3.0, Fault.POD_ENDED: 2.0})
 _REPORTED_LATE = only({Fault.LATE_REPORT: 0.3, Fault.POD_FORCED: 3.0, Fault.LATE_STOP: 0.7})
 _SET_BACK = only({Fault.CLOCK_JUMP: 3.0, RequestFault.LOST_REPLY: 0.2, Fault.POD_ENDED: 1.0})
@@ -47,6 +48,20 @@ PROTOCOL = (
 )
 
 OTHERS = (
+    Mutant(
+        "claims on every node that was tried",
+        "found here",
+        ("SUM",),
+        {seams.DROP_OLDER: bugs.keep_older_claims},
+        _TRIED_IN_VAIN,
+    ),
+    Mutant(
+        "claims on another node dropped without a fence",
+        "found here",
+        DOUBLE,
+        {seams.DROP_OLDER_CLAIMS: bugs.drop_without_fence},
+        _TRIED_IN_VAIN,
+    ),
     Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}),
     Mutant(
         "a final phase is an end",

@@ -1,6 +1,8 @@
 """Where a bug can be put in: dotted names of a few places of the product, and of the simulated node."""
 
 CLAIM = "extender.binding.bind._Bind._claim"
+DROP_OLDER = "extender.binding.bind._Bind._drop_older"
+DROP_OLDER_CLAIMS = "extender.binding.bind.drop_older_claims"
 FENCE = "extender.binding.bind._Bind._fence"
 POST = "extender.binding.bind._Bind._post"
 SETTLED = "extender.binding.bind._Bind._settled"
