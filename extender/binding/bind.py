@@ -325,7 +325,8 @@ class _Bind:
         self._in_doubt = self._in_doubt or isinstance(posted, NoAnswer)
         seen = yield from self._look()
         if isinstance(seen, NotBound):
-            return seen
+            unknown = NotBound(Failure.NO_ANSWER, f"the Binding's outcome is not known: {in_words(posted)}")
+            return unknown if seen.failure is Failure.NO_ANSWER else seen
         if settled := (yield from self._settled(seen)):
             return settled
         if seen.metadata.resource_version != metadata.resource_version:

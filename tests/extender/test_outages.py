@@ -25,19 +25,19 @@ def trouble(fault: RequestFault, path: str = "*") -> Rule:
     return Rule(fault, path=path, client="gputopo-extender")
 
 
-async def bind(extender: Running, pod: Json) -> tuple[str, float]:
-    """Bind a pod to the node; returns the error and how long it took."""
+async def bind(extender: Running, pod: Json, node: str = "n1") -> tuple[str, float]:
+    """Bind a pod to a node; returns the error and how long it took."""
     metadata, started = pod["metadata"], asyncio.get_running_loop().time()
-    body = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": "n1"}
+    body = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": node}
     status, answer = await extender.post("bind", body)
     assert status == 200
     return answer["Error"], asyncio.get_running_loop().time() - started
 
 
-async def owners(extender: Running) -> list[str]:
-    """Return the pods of the node's ledger, one entry per GPU."""
-    node = (await extender.api.call("GET", "/api/v1/nodes/n1")).ok()
-    text = node["metadata"]["annotations"].get(keys.LEDGER)
+async def owners(extender: Running, node: str = "n1") -> list[str]:
+    """Return the pods of a node's ledger, one entry per GPU."""
+    found = (await extender.api.call("GET", f"/api/v1/nodes/{node}")).ok()
+    text = found["metadata"]["annotations"].get(keys.LEDGER)
     return [claim.name for claim in decode_ledger(text).claims] if text else []
 
 
@@ -114,6 +114,49 @@ async def test_a_binding_that_a_policy_refuses_leaves_no_claim(tmp_path: Path) -
         pod = await extender.create("train", 2)
         assert "403: out of nowhere" in (await bind(extender, pod))[0]
         assert await owners(extender) == []
+
+
+async def test_a_pod_whose_binding_always_fails_has_claims_on_one_node(tmp_path: Path) -> None:
+    """A webhook of its namespace is down: it tries one node after the other, and leaves no trail of claims."""
+    nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2", "n3")]
+    faults = Unreliable()
+    async with serving(tmp_path, *nodes, settings=DEADLINE, faults=faults) as extender:
+        pod = await extender.create("doomed", 8)
+        with faults.during(trouble(RequestFault.ERROR, "*/doomed/binding")):
+            for name in ("n1", "n2", "n3", "n1"):
+                error, _ = await bind(extender, pod, name)
+                assert "500: out of nowhere" in error
+                claims = {node.name: await owners(extender, node.name) for node in nodes}
+                assert claims == {node.name: ["doomed"] * 8 * (node.name == name) for node in nodes}
+
+
+async def test_a_pod_that_cannot_be_fenced_stays_with_the_node_that_it_has_claims_on(tmp_path: Path) -> None:
+    """A policy refuses all writes to it: nothing more is claimed, it says why, and filter offers that node alone."""
+    nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2")]
+    async with serving(
+        tmp_path, *nodes, faults=Unreliable([trouble(RequestFault.FORBIDDEN, "*/doomed/*")])
+    ) as extender:
+        pod = await extender.create("doomed", 8)
+        assert "403: out of nowhere" in (await bind(extender, pod))[0]
+        assert "claims on another node, which cannot be dropped: 403: out of" in (await bind(extender, pod, "n2"))[0]
+        assert (await owners(extender), await owners(extender, "n2")) == (["doomed"] * 8, [])
+        status, answer = await extender.post("filter", {"Pod": pod, "NodeNames": ["n1", "n2"]})
+        assert (status, answer) == (200, {"NodeNames": ["n1"]})
+
+
+async def test_two_binds_of_one_pod_at_once_make_one_claim(tmp_path: Path) -> None:
+    """They would not know of each other: the second one waits for the first."""
+    nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2")]
+    faults = Unreliable()
+    async with serving(tmp_path, *nodes, settings=DEADLINE, faults=faults) as extender:
+        pod = await extender.create("train", 2)
+        with faults.during(trouble(RequestFault.LOST_REQUEST, "*/binding")):
+            answers = await asyncio.gather(*(bind(extender, pod, node.name) for node in nodes))
+        assert sorted(error.partition(":")[0] for error, _ in answers) == [
+            "another bind of the pod took all the time",
+            "the Binding's outcome is not known",
+        ]
+        assert sorted([await owners(extender), await owners(extender, "n2")]) == [[], ["train", "train"]]
 
 
 async def test_a_lost_permission_is_not_ready_until_it_is_back(tmp_path: Path) -> None:

@@ -139,6 +139,16 @@ class TestTheClaim:
             Failure.NO_ANSWER, "the claim's outcome is not known: 504: the webhook"
         )
 
+    def test_a_binding_without_an_answer_is_told_of_where_the_pod_cannot_be_read_either(self) -> None:
+        """Likewise."""
+        world, replica = ready("p")
+        replies = iter([NoAnswer("504: the webhook"), NoAnswer("out of time")])
+        outcome = drive(
+            replica.start_bind("p"),
+            lambda intent: world.execute(intent) if isinstance(intent, SwapLedger) else next(replies),
+        )
+        assert outcome == NotBound(Failure.NO_ANSWER, "the Binding's outcome is not known: 504: the webhook")
+
     def test_own_claims_are_kept(self) -> None:
         """A better set may be free by now; another Binding for the old one may still be under way."""
         world, replica = ready("rival", "p", machine_name=PAIRS)

@@ -249,6 +249,6 @@ class TestTheDeadline:
             return NoAnswer("timed out") if isinstance(intent, BindPod) else world.execute(intent)
 
         steps = bind(replica.state, BindTarget("default", "p", uid, "n1"), replica.clock, deadline=2.0)
-        assert drive(steps, slow) == NotBound(Failure.NO_ANSWER, "the pod cannot be read: out of time")
+        assert drive(steps, slow) == NotBound(Failure.NO_ANSWER, "the Binding's outcome is not known: timed out")
         assert kinds(world) == ["SwapLedger"]
         assert len(world.claims()) == 2

@@ -125,7 +125,7 @@ def test_a_binding_that_arrives_before_the_fence_is_believed() -> None:
 def test_a_claim_that_a_rival_renews_after_the_fence_survives_until_the_next_fence() -> None:
     """The ledger is replaced as it was before the fence: the rival's Binding rests on a later version of the pod."""
     world, replica = tried()
-    drops = []
+    drops: list[type[Reply]] = []
 
     def execute(intent: Intent) -> Reply:
         reply = world.execute(intent)
