@@ -2,7 +2,8 @@
 
 `python -m benchmarks.processes.ticking FILE MODULE ARGUMENTS…` runs a module as `python -m` would; without a module nothing but
 the timer runs, which shows how late the machine itself is. FILE gets a line for each tick: when it was due, as all
-processes of the machine see the time, and how many milliseconds it was late.
+processes of the machine see the time, how many milliseconds it was late, and how many milliseconds the loop's thread has
+computed since the tick before.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from typing import TextIO
 import uvloop
 
 TICK_SECONDS = 0.01
-_TICKS_A_FLUSH = 100
-"""A program that has to be killed in the end has told all but its last second."""
 
 
 class _Ticks:
@@ -28,24 +27,33 @@ class _Ticks:
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
-        self._come_so_far = 0
+        self._cpu_seconds = 0.0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         # Each tick is due a while after the last one came: after a long stall one tick is late, and not all that it delayed.
         loop.call_later(TICK_SECONDS, self._come, loop, time.monotonic() + TICK_SECONDS)
 
     def _come(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        self._file.write(f"{due:.6f} {1000 * max(0.0, time.monotonic() - due):.3f}\n")
-        if self._come_so_far % _TICKS_A_FLUSH == 0:
-            self._file.flush()
-        self._come_so_far += 1
+        late, computed = max(0.0, time.monotonic() - due), time.thread_time()
+        self._file.write(f"{due:.6f} {1000 * late:.3f} {1000 * (computed - self._cpu_seconds):.3f}\n")
+        self._cpu_seconds = computed
         self.start(loop)
 
 
 def lateness_ms(file: Path, begun: float, ended: float) -> list[float]:
     """Return how late the ticks of a file were that were due between two moments of the monotonic clock."""
     ticks = (tuple(map(float, line.split())) for line in file.read_text().splitlines())
-    return [late_ms for due, late_ms in ticks if begun <= due <= ended]
+    return [late_ms for due, late_ms, _ in ticks if begun <= due <= ended]
+
+
+def held_up_ms(line: str) -> float:
+    """Return for how long the loop let nobody have a turn before a tick, in CPU time: a busy machine makes it no longer.
+
+    The tick was late for that long, and not for want of a processor: the loop's thread computed. It may be `TICK_SECONDS` too
+    much, because that thread may also have computed before the tick was due.
+    """
+    _, late_ms, cpu_ms = map(float, line.split())
+    return min(late_ms, cpu_ms)
 
 
 @asynccontextmanager
@@ -72,7 +80,7 @@ async def _until_told() -> None:
 def main() -> None:
     """Run the module with its loop watched."""
     file, *rest = sys.argv[1:]
-    with Path(file).open("w") as lines:
+    with Path(file).open("w", buffering=1) as lines:  # who has to be killed has told all, and others read along
         ticks, make = _Ticks(lines), uvloop.new_event_loop
 
         def ticking() -> uvloop.Loop:

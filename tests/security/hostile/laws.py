@@ -1,0 +1,164 @@
+"""What must hold for everybody else, whatever one tenant or the holder of one node's token does.
+
+What is limited is CPU time of the extender's main thread; see `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import median
+from typing import Any
+
+from benchmarks.simulated.double.resources import EVENTS, NODES
+from benchmarks.simulated.fleet import gpu_pod, share_pod
+from extender.kubernetes.events import SICK
+from tests.security.hostile.cluster import FOR_TENANTS, GOOD, Called, Cluster
+from topology.annotations import keys
+from topology.annotations.status_codec import encode_status
+from topology.node.status import GpuStatus, NodeStatus
+
+Json = dict[str, Any]
+
+ADDED_MS = 250.0
+"""CPU that a call of filter or prioritize may cost beyond what it costs on a quiet day."""
+PIECE_MS = 50.0
+"""CPU that may pass before others have a turn on the event loop."""
+LIVEZ_MS = 1000.0
+"""The kubelet's patience."""
+MEMORY_MIB = 512
+"""The chart's limit of the extender's memory."""
+SICK_SECONDS = 60.0
+"""From the agent's report to the event about a sick GPU. Waits of this kind take a second, so a busy machine does not matter."""
+TRIES = 4
+"""Of a bind, and of a filter whose answer may be older than what it should know."""
+WARM_UP = 12
+PAGES = ("/", "/v1/inspect/nodes?limit=200", "/v1/inspect/pods", "/decisions", "/fragmentation", "/metrics", "/readyz")
+OCCUPANT_NAMESPACE = "default"
+
+
+class Broken(AssertionError):
+    """A law does not hold."""
+
+    def __init__(self, law: str, seen: str) -> None:
+        super().__init__(f"{law}: {seen}")
+        self.law = law
+
+
+@dataclass
+class Laws:
+    """The laws of one cluster, and the worst that was seen of each."""
+
+    cluster: Cluster
+    quiet_ms: float = 0.0
+    worst: dict[str, float] = field(default_factory=dict)
+    _numbers: count[int] = field(default_factory=count)
+
+    async def learn(self) -> None:
+        """Find out what calls cost on a quiet day."""
+        costs = list[float]()
+        for _ in range(WARM_UP):
+            pod = self._good(gpu_pod, 2)
+            costs += [call.cpu_ms for call in await self._asked(pod)]
+            self.cluster.delete(pod)
+        self.quiet_ms = median(costs)
+        await self.of_pages()  # the first of each kind takes longer
+        self.cluster.held_up_ms()
+
+    async def of_calls(self) -> None:
+        """Calls for an honest pod cost little more than on a quiet day, and /livez answers."""
+        pod = self._good(gpu_pod, 2)
+        for call in await self._asked(pod):
+            self._at_most("a call costs others little", call.cpu_ms - self.quiet_ms, ADDED_MS, "ms of CPU added")
+        self.cluster.delete(pod)
+        alive = await self.cluster.get("/livez", health=True)
+        if alive.status != 200:
+            raise Broken("/livez answers", f"{alive.status} {alive.body!r}")
+        self._at_most("/livez answers within a second", alive.cpu_ms, LIVEZ_MS, "ms of CPU")
+
+    async def of_the_loop(self) -> None:
+        """No single piece of work keeps others from having their turns."""
+        self._at_most("no piece of work is long", self.cluster.held_up_ms(), PIECE_MS, "ms of CPU without a turn")
+
+    async def of_memory(self) -> None:
+        """What is kept has a bound."""
+        peak = self.cluster.extender.process.peak_memory_bytes() / 2**20
+        self._at_most("memory is bounded", peak, MEMORY_MIB, "MiB")
+
+    async def of_pages(self) -> None:
+        """Pages about all nodes are there, and those of honest nodes."""
+        for path in (*PAGES, f"/v1/inspect/nodes/{self.cluster.honest[0].name}"):
+            page = await self.cluster.get(path)
+            if page.status != 200:
+                raise Broken("one bad node or pod breaks no page of all", f"{path}: {page.status} {page.body!r}")
+
+    async def of_pods(self) -> None:
+        """Pods that fit are bound: a whole machine, a share, and a group that needs one rack."""
+        group = {keys.GROUP: f"g{next(self._numbers)}", keys.GROUP_SIZE: "2", keys.GROUP_AFFINITY: "required-rack"}
+        members = [self._good(gpu_pod, 8, group) for _ in range(2)]
+        every = (self._good(gpu_pod, 1), self._good(gpu_pod, 8), self._good(share_pod, 20), *members)
+        for pod in every:
+            await self._fits(pod)
+        for pod in every:
+            self.cluster.end(pod)
+
+    async def of_a_yes(self, pod: Json, names: Sequence[str]) -> bool:
+        """Bind a pod to a node that filter passes, if there is one; returns whether it is bound."""
+        error = ""
+        for attempt in range(TRIES):
+            passing = await self.cluster.passing(pod, names)
+            if not passing:
+                return False
+            error = await self.cluster.bind(pod, passing[0])
+            if not error:
+                return True
+            await asyncio.sleep(0.1 * attempt)
+        raise Broken("what filter passes can be bound", f"{pod['metadata']['name'][:40]}: {error}")
+
+    async def of_sickness(self) -> None:
+        """Whoever holds a GPU that falls sick hears of it within a minute."""
+        node = next(node for node in self.cluster.nodes if node.name.endswith(f"-{FOR_TENANTS:02d}"))
+        occupant, heard = f"{node.name}-occupant", len(self._sick_events(f"{node.name}-occupant"))
+        gpus, since = [gpu.uuid for gpu in node.topology.gpus], int(time.time())
+        sick = GpuStatus(gpus[next(self._numbers) % len(gpus)], healthy=False, reasons=("xid 79",), sick_since=since)
+        status = encode_status(NodeStatus(since, (sick, *(GpuStatus(gpu) for gpu in gpus if gpu != sick.uuid))))
+        self.cluster.patch(NODES, "", node.name, {"metadata": {"annotations": {keys.STATUS: status}}})
+        began = time.monotonic()
+        while len(self._sick_events(occupant)) == heard:
+            waited = time.monotonic() - began
+            self._at_most("an event tells of a sick GPU", waited, SICK_SECONDS, "s without one")
+            await asyncio.sleep(0.2)
+
+    async def _fits(self, pod: Json) -> None:
+        for attempt in range(TRIES):
+            if await self.of_a_yes(pod, self.cluster.names):
+                return
+            await asyncio.sleep(0.2 * attempt)
+        answer = (await self.cluster.ask("filter", pod, [node.name for node in self.cluster.honest])).body
+        why = Counter([*(answer.get("FailedNodes") or {}).values(), *(answer.get("FailedAndUnresolvableNodes") or {}).values()])
+        asked = pod["spec"]["containers"][0]["resources"]["limits"], pod["metadata"]["annotations"]
+        raise Broken("a pod that fits is bound", f"{asked} fits on no honest node: {why.most_common(3)}")
+
+    async def _asked(self, pod: Json) -> list[Called]:
+        filtered = await self.cluster.ask("filter", pod, self.cluster.names)
+        passing = (filtered.body.get("NodeNames") or []) if filtered.status == 200 else []
+        if not passing:
+            raise Broken("a pod that fits is bound", f"{filtered.status} {str(filtered.body)[:300]}")
+        scored = await self.cluster.ask("prioritize", pod, passing)
+        return [filtered, scored]
+
+    def _good(self, make: Any, *asked: Any) -> Json:
+        return self.cluster.create(GOOD, make(f"good-{next(self._numbers)}", *asked))
+
+    def _sick_events(self, pod: str) -> list[Json]:
+        every = self.cluster.store.list(EVENTS, OCCUPANT_NAMESPACE).items
+        return [one for one in every if one["reason"] == SICK and one["involvedObject"]["name"] == pod]
+
+    def _at_most(self, law: str, value: float, limit: float, unit: str) -> None:
+        self.worst[law] = max(value, self.worst.get(law, 0.0))
+        if value > limit:
+            raise Broken(law, f"{value:.0f} {unit}, at most {limit:.0f}")
