@@ -1,4 +1,4 @@
-"""Hostile tenants, made by chance: random values in every field that users, agents and kubelets write, and laws that hold in spite.
+"""Hostile tenants, made by chance: random values in every field that users, agents and kubelets write, and the laws for others.
 
 `python -m tests.security.hostile --seconds 3600` runs them for an hour; `test_hostile_tenants.py` for minutes.
 

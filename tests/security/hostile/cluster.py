@@ -9,7 +9,6 @@ Tenants and holders of tokens may use the first nodes of each rack. On the other
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import free_port
 from benchmarks.processes.ticking import held_up_ms
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NAMESPACES, NODES, PODS, Resource
+from benchmarks.simulated.double.resources import NAMESPACES, PODS, Resource
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.status import ApiError
 from benchmarks.simulated.double.store import Store
@@ -113,7 +112,11 @@ class Cluster:
             self.store.modify(resource, namespace, name, lambda old: merge_patch(old, patch))
             if "status" in patch:
                 self.store.modify(
-                    resource, namespace, name, lambda old: merge_patch(old, {"status": patch["status"]}), subresource="status"
+                    resource,
+                    namespace,
+                    name,
+                    lambda old: merge_patch(old, {"status": patch["status"]}),
+                    subresource="status",
                 )
 
     def delete(self, pod: Json) -> None:
@@ -123,9 +126,10 @@ class Cluster:
             self.store.delete(PODS, metadata["namespace"], metadata["name"], grace_period_seconds=0)
 
     def end(self, pod: Json) -> None:
-        """Let a pod's container end well; then its GPUs are free, without a report of an agent."""
+        """Let a pod's containers end well; then its GPUs are free, without a report of an agent."""
         metadata, ended = pod["metadata"], {"terminated": {"exitCode": 0}}
-        status = {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": ended}]}
+        containers = [{"name": each["name"], "state": ended} for each in pod["spec"]["containers"]]
+        status = {"phase": "Succeeded", "containerStatuses": containers}
         self.patch(PODS, metadata["namespace"], metadata["name"], {"status": status})
         self.delete(pod)
 
@@ -179,7 +183,7 @@ class Cluster:
         async with request() as answer:
             content = await answer.read()
         cpu_ms = self.extender.process.main_thread_cpu_ms() - before
-        return Called(answer.status, msgspec.json.decode(content) if decode else content[:500], cpu_ms)
+        return Called(answer.status, msgspec.json.decode(content) if decode else content, cpu_ms)
 
 
 @asynccontextmanager

@@ -14,13 +14,14 @@ from itertools import count
 from statistics import median
 from typing import Any
 
+from benchmarks.processes.ticking import TICK_SECONDS
 from benchmarks.simulated.double.resources import EVENTS, NODES
-from benchmarks.simulated.fleet import gpu_pod, share_pod
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, share_pod
 from extender.kubernetes.events import SICK
-from tests.security.hostile.cluster import FOR_TENANTS, GOOD, Called, Cluster
+from tests.security.hostile.cluster import GOOD, Called, Cluster
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeStatus, name_of
 
 Json = dict[str, Any]
 
@@ -28,6 +29,8 @@ ADDED_MS = 250.0
 """CPU that a call of filter or prioritize may cost beyond what it costs on a quiet day."""
 PIECE_MS = 50.0
 """CPU that may pass before others have a turn on the event loop."""
+UNSURE_MS = 1000.0 * TICK_SECONDS
+"""By so much a piece may seem too long on a busy machine; see `held_up_ms`."""
 LIVEZ_MS = 1000.0
 """The kubelet's patience."""
 MEMORY_MIB = 512
@@ -57,6 +60,12 @@ class Laws:
     quiet_ms: float = 0.0
     worst: dict[str, float] = field(default_factory=dict)
     _numbers: count[int] = field(default_factory=count)
+    _sick: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def _occupied(self) -> list[SimulatedNode]:
+        """The honest nodes whose GPUs all belong to one pod."""
+        return [node for node in self.cluster.nodes if len(node.used) == len(node.topology.gpus)]
 
     async def learn(self) -> None:
         """Find out what calls cost on a quiet day."""
@@ -70,7 +79,7 @@ class Laws:
         self.cluster.held_up_ms()
 
     async def of_calls(self) -> None:
-        """Calls for an honest pod cost little more than on a quiet day, and /livez answers."""
+        """Hold calls for an honest pod against those of a quiet day, and have /livez answer."""
         pod = self._good(gpu_pod, 2)
         for call in await self._asked(pod):
             self._at_most("a call costs others little", call.cpu_ms - self.quiet_ms, ADDED_MS, "ms of CPU added")
@@ -81,23 +90,25 @@ class Laws:
         self._at_most("/livez answers within a second", alive.cpu_ms, LIVEZ_MS, "ms of CPU")
 
     async def of_the_loop(self) -> None:
-        """No single piece of work keeps others from having their turns."""
-        self._at_most("no piece of work is long", self.cluster.held_up_ms(), PIECE_MS, "ms of CPU without a turn")
+        """Hold the longest piece of work since the last look against what others may wait."""
+        self._at_most(
+            "no piece of work is long", self.cluster.held_up_ms(), PIECE_MS + UNSURE_MS, "ms of CPU without a turn"
+        )
 
     async def of_memory(self) -> None:
-        """What is kept has a bound."""
+        """Hold the peak of its memory against the limit."""
         peak = self.cluster.extender.process.peak_memory_bytes() / 2**20
         self._at_most("memory is bounded", peak, MEMORY_MIB, "MiB")
 
     async def of_pages(self) -> None:
-        """Pages about all nodes are there, and those of honest nodes."""
+        """Read the pages about all nodes, and that of an honest one."""
         for path in (*PAGES, f"/v1/inspect/nodes/{self.cluster.honest[0].name}"):
             page = await self.cluster.get(path)
             if page.status != 200:
-                raise Broken("one bad node or pod breaks no page of all", f"{path}: {page.status} {page.body!r}")
+                raise Broken("one bad node or pod breaks no page of all", f"{path}: {page.status} {page.body[:300]!r}")
 
     async def of_pods(self) -> None:
-        """Pods that fit are bound: a whole machine, a share, and a group that needs one rack."""
+        """Have pods bound that fit: a GPU, a whole machine, a share, and a group that needs one rack."""
         group = {keys.GROUP: f"g{next(self._numbers)}", keys.GROUP_SIZE: "2", keys.GROUP_AFFINITY: "required-rack"}
         members = [self._good(gpu_pod, 8, group) for _ in range(2)]
         every = (self._good(gpu_pod, 1), self._good(gpu_pod, 8), self._good(share_pod, 20), *members)
@@ -106,32 +117,49 @@ class Laws:
         for pod in every:
             self.cluster.end(pod)
 
-    async def of_a_yes(self, pod: Json, names: Sequence[str]) -> bool:
-        """Bind a pod to a node that filter passes, if there is one; returns whether it is bound."""
+    async def of_a_yes(self, pod: Json, names: Sequence[str], passing: Sequence[str] = ()) -> bool:
+        """Bind a pod to a node that filter passes, if there is one; returns whether it is bound.
+
+        What it has passed before other pods were bound may be out of date, so it is asked again after a refusal.
+        """
         error = ""
         for attempt in range(TRIES):
-            passing = await self.cluster.passing(pod, names)
+            passing = passing or await self.cluster.passing(pod, names)
             if not passing:
                 return False
             error = await self.cluster.bind(pod, passing[0])
             if not error:
                 return True
+            passing = ()
             await asyncio.sleep(0.1 * attempt)
         raise Broken("what filter passes can be bound", f"{pod['metadata']['name'][:40]}: {error}")
 
-    async def of_sickness(self) -> None:
-        """Whoever holds a GPU that falls sick hears of it within a minute."""
-        node = next(node for node in self.cluster.nodes if node.name.endswith(f"-{FOR_TENANTS:02d}"))
-        occupant, heard = f"{node.name}-occupant", len(self._sick_events(f"{node.name}-occupant"))
+    def begin_sickness(self) -> None:
+        """Let a GPU of an honest pod fall sick; `of_sickness` waits for the events."""
+        number = len(self._sick)
+        node = self._occupied[number % len(self._occupied)]
         gpus, since = [gpu.uuid for gpu in node.topology.gpus], int(time.time())
-        sick = GpuStatus(gpus[next(self._numbers) % len(gpus)], healthy=False, reasons=("xid 79",), sick_since=since)
-        status = encode_status(NodeStatus(since, (sick, *(GpuStatus(gpu) for gpu in gpus if gpu != sick.uuid))))
+        uuid = gpus[number // len(self._occupied) % len(gpus)]
+        sick = GpuStatus(uuid, healthy=False, reasons=("xid 79",), sick_since=since)
+        status = encode_status(NodeStatus(since, (sick, *(GpuStatus(gpu) for gpu in gpus if gpu != uuid))))
+        heard = len(self._sick_events(node.name, uuid))
         self.cluster.patch(NODES, "", node.name, {"metadata": {"annotations": {keys.STATUS: status}}})
+        self._sick.append(asyncio.create_task(self._hears(node.name, uuid, heard)))
+
+    async def of_sickness(self) -> None:
+        """Wait for the events of all GPUs that have fallen sick so far: each comes within a minute."""
+        await asyncio.gather(*self._sick)
+
+    async def _hears(self, node: str, gpu: str, heard: int) -> None:
         began = time.monotonic()
-        while len(self._sick_events(occupant)) == heard:
+        while len(self._sick_events(node, gpu)) == heard:
             waited = time.monotonic() - began
-            self._at_most("an event tells of a sick GPU", waited, SICK_SECONDS, "s without one")
+            if waited > SICK_SECONDS:
+                page = (await self.cluster.get("/metrics")).body.decode()
+                dropped = next(line for line in page.splitlines() if line.startswith("gputopo_events_dropped"))
+                raise Broken("an event tells of a sick GPU", f"none within {SICK_SECONDS:.0f} s; {dropped}")
             await asyncio.sleep(0.2)
+        self._at_most("an event tells of a sick GPU", time.monotonic() - began, SICK_SECONDS, "s")
 
     async def _fits(self, pod: Json) -> None:
         for attempt in range(TRIES):
@@ -139,7 +167,9 @@ class Laws:
                 return
             await asyncio.sleep(0.2 * attempt)
         answer = (await self.cluster.ask("filter", pod, [node.name for node in self.cluster.honest])).body
-        why = Counter([*(answer.get("FailedNodes") or {}).values(), *(answer.get("FailedAndUnresolvableNodes") or {}).values()])
+        why = Counter(
+            [*(answer.get("FailedNodes") or {}).values(), *(answer.get("FailedAndUnresolvableNodes") or {}).values()]
+        )
         asked = pod["spec"]["containers"][0]["resources"]["limits"], pod["metadata"]["annotations"]
         raise Broken("a pod that fits is bound", f"{asked} fits on no honest node: {why.most_common(3)}")
 
@@ -154,9 +184,10 @@ class Laws:
     def _good(self, make: Any, *asked: Any) -> Json:
         return self.cluster.create(GOOD, make(f"good-{next(self._numbers)}", *asked))
 
-    def _sick_events(self, pod: str) -> list[Json]:
+    def _sick_events(self, node: str, gpu: str) -> list[Json]:
         every = self.cluster.store.list(EVENTS, OCCUPANT_NAMESPACE).items
-        return [one for one in every if one["reason"] == SICK and one["involvedObject"]["name"] == pod]
+        ours = (one for one in every if one["reason"] == SICK and one["involvedObject"]["name"] == f"{node}-occupant")
+        return [one for one in ours if name_of(gpu, None) in one["message"]]
 
     def _at_most(self, law: str, value: float, limit: float, unit: str) -> None:
         self.worst[law] = max(value, self.worst.get(law, 0.0))

@@ -24,10 +24,8 @@ Json = dict[str, Any]
 
 BATCH = 25
 """Writes between two looks at what calls cost."""
-LOOKS = 8
-"""At what takes longer, of one tenant."""
 QUOTA = 200
-"""GPUs, or pods with shares, that tenants are given in all, an eighth of the cluster's."""
+"""GPUs, or pods with shares, that tenants have at one time, an eighth of the cluster's."""
 SHOWN = 6
 PAYLOADS, NODE_OBJECTS, EVERYTHING = "payloads", "node-objects", "everything"
 FAMILIES = (*OF_PODS, PAYLOADS, NODE_OBJECTS, EVERYTHING)
@@ -39,19 +37,21 @@ class Run:
 
     family: str
     seed: int
+    laws: Laws
     writes: int = 0
     bound: int = 0
+    """Pods of tenants so far."""
+    held: dict[str, int] = field(default_factory=dict)
+    """What those of them have that are there, by UID."""
     last: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
     broken: Broken | None = None
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    laws: Laws | None = None
 
     def __str__(self) -> str:
         """Say how it ended, and how to repeat it."""
         how = f"family {self.family}, seed {self.seed}, {self.writes} writes, {self.bound} bound, {self.seconds:.0f} s"
-        worst = self.laws.worst if self.laws else {}
-        said = ", ".join(f"{law} {value:.0f}" for law, value in worst.items())
+        said = ", ".join(f"{law} {value:.0f}" for law, value in self.laws.worst.items())
         if self.broken is None:
             return f"{how}: all laws hold ({said})"
         return "\n".join((f"{how}: BROKEN {self.broken} ({said})", *(f"  last: {line[:400]}" for line in self.last)))
@@ -59,15 +59,15 @@ class Run:
 
 async def run(folder: Path, family: str, seed: int, *, writes: int = 10**9, seconds: float = 10**9) -> Run:
     """Let a family loose for so many writes or seconds, or until a law is broken."""
-    random, this = Random(f"{seed} {family}"), Run(family, seed)
-    async with clusters.running(folder, random) as cluster:
-        this.laws = Laws(cluster)
+    async with clusters.running(folder, Random(seed)) as cluster:
+        this = Run(family, seed, Laws(cluster))
         try:
             await this.laws.learn()
             end = time.monotonic() + seconds
             while this.writes < writes and time.monotonic() < end:
-                await _episode(this, cluster, random, writes - this.writes)
-            await _look(this.laws)
+                # What a tenant does depends on the seed, and not on what became of those before.
+                await _episode(this, cluster, Random(f"{seed} {family} {this.writes}"), writes - this.writes)
+            await this.laws.of_sickness()
         except Broken as broken:
             this.broken = broken
     this.seconds = time.monotonic() - this.began
@@ -89,39 +89,51 @@ def _mixed(random: Random) -> Mapping[str, Field]:
 
 
 async def _tenant(this: Run, cluster: Cluster, random: Random, tenant: Tenant) -> None:
-    """Have all pods of a tenant made, asked about, bound, changed and deleted."""
+    """Have all pods of a tenant made, asked about, bound, changed and deleted, some at a time."""
     this.last.append(str(tenant))
-    there, places = deque[Json](), _places(random, cluster, tenant)
-    for number in range(tenant.pods):
-        pod = cluster.create(EVIL, tenant.pod(number))
-        there.append(pod)
-        this.writes += 1
-        if random.random() < tenant.asks and not _is_gated(pod):
-            await _asked_about(this, cluster, pod, next(places), binds=tenant.binds)
-        if random.random() < tenant.patches:
-            cluster.patch(PODS, EVIL, pod["metadata"]["name"], tenant.status(number))
+    there = deque[Json]()
+    places = _places(random, tenant.place, cluster.of_tenants)
+    for first in range(0, tenant.pods, BATCH):
+        numbers = range(first, min(first + BATCH, tenant.pods))
+        pods = [cluster.create(EVIL, tenant.pod(number)) for number in numbers]
+        there.extend(pods)
+        this.writes += len(pods)
+        asked = [(pod, next(places)) for pod in pods if random.random() < tenant.asks and not _is_gated(pod)]
+        await _asked_about(this, cluster, asked, binds=tenant.binds)
+        for number, pod in zip(numbers, pods, strict=True):
+            if random.random() < tenant.patches:
+                cluster.patch(PODS, EVIL, pod["metadata"]["name"], tenant.status(number))
         while len(there) > tenant.keeps:
-            cluster.delete(there.popleft())
-        await _after(this, cluster, number, tenant.pods)
-    for pod in there if random.random() < 0.5 else ():
-        cluster.delete(pod)
+            _leave(this, cluster, there.popleft())
+        await _after_a_batch(this, cluster)
+    await _look(this.laws)
+    while there and not tenant.stays:
+        _leave(this, cluster, there.popleft())
 
 
-async def _asked_about(this: Run, cluster: Cluster, pod: Json, names: list[str], *, binds: bool) -> None:
-    assert this.laws is not None
-    this.last.append(f"asked about {str(pod['metadata'])[:200]} on {names[:1]} of {len(names)}")
-    if binds and this.bound < QUOTA:
-        this.bound += _gpus(pod) if await this.laws.of_a_yes(pod, names) else 0
-    else:
-        await cluster.passing(pod, names)
+def _leave(this: Run, cluster: Cluster, pod: Json) -> None:
+    """Have a pod end, and what it held come back to the quota."""
+    this.held.pop(pod["metadata"]["uid"], None)
+    cluster.end(pod)
 
 
-def _places(random: Random, cluster: Cluster, tenant: Tenant) -> Iterator[list[str]]:
-    names = cluster.of_tenants
+async def _asked_about(this: Run, cluster: Cluster, asked: list[tuple[Json, list[str]]], *, binds: bool) -> None:
+    """Call filter for pods, and bind those that fit if they are to be bound and there is some of the quota left."""
+    fits = await asyncio.gather(*(cluster.passing(pod, names) for pod, names in asked))
+    for (pod, names), passing in zip(asked, fits, strict=True):
+        if passing and binds and sum(this.held.values()) < QUOTA:
+            this.last.append(f"bound {str(pod['metadata'])[:200]} to {passing[0]}")
+            if await this.laws.of_a_yes(pod, names, passing):
+                this.held[pod["metadata"]["uid"]] = _gpus(pod)
+                this.bound += 1
+
+
+def _places(random: Random, place: str, names: list[str]) -> Iterator[list[str]]:
+    """Yield the nodes that one pod after the other may go to."""
     home = random.choice(names)
     rack = [name for name in names if name.split("-")[0] == home.split("-")[0]]
     while True:
-        match tenant.place:
+        match place:
             case "anywhere":
                 yield names
             case "rack":
@@ -134,46 +146,38 @@ def _places(random: Random, cluster: Cluster, tenant: Tenant) -> Iterator[list[s
 
 async def _tokens(this: Run, cluster: Cluster, random: Random, kind: str, most: int) -> None:
     """Have somebody write what it likes with the tokens of some nodes."""
-    assert this.laws is not None
-    nodes = cluster.with_tokens
-    patches = {
+    makers = {
         node.name: payloads(random, node, cluster.honest) if kind == PAYLOADS else node_objects(random)
-        for node in nodes
+        for node in cluster.with_tokens
     }
-    number_of_all = min(most, random.choice((200, 1000)))
-    for number in range(number_of_all):
-        name = nodes[number % len(nodes)].name
-        patch = next(patches[name])
-        this.last.append(f"patched {name} with {str(patch)[-200:]}")
-        cluster.patch(NODES, "", name, patch)
-        this.writes += 1
-        await _after(this, cluster, number, number_of_all)
-        if number % BATCH == BATCH - 1:
-            await this.laws.of_pages()
+    for _ in range(0, min(most, random.choice((200, 1000))), len(makers)):
+        for name, patches in makers.items():
+            patch = next(patches)
+            this.last.append(f"patched {name} with {str(patch)[-200:]}")
+            cluster.patch(NODES, "", name, patch)
+            this.writes += 1
+        await _after_a_batch(this, cluster)
+        await this.laws.of_pages()
+    await _look(this.laws)
 
 
-async def _after(this: Run, cluster: Cluster, number: int, number_of_all: int) -> None:
-    """Look whether the laws hold: those of calls after each batch, the others now and then."""
-    assert this.laws is not None
-    await asyncio.sleep(0)
-    if number % BATCH == BATCH - 1:
-        await this.laws.of_calls()
-        await cluster.caught_up()
-        await this.laws.of_the_loop()
-        await this.laws.of_memory()
-    if number == number_of_all - 1:
-        await _look(this.laws)
+async def _after_a_batch(this: Run, cluster: Cluster) -> None:
+    """Look whether the laws hold that are looked at quickly."""
+    await this.laws.of_calls()
+    await cluster.caught_up()
+    await this.laws.of_the_loop()
+    await this.laws.of_memory()
 
 
 async def _look(laws: Laws) -> None:
     looks: tuple[Callable[[], Awaitable[None]], ...] = (
-        laws.of_sickness,
         laws.of_pods,
         laws.of_calls,
         laws.of_pages,
         laws.of_the_loop,
         laws.of_memory,
     )
+    laws.begin_sickness()
     for look in looks:
         await look()
 

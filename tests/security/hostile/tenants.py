@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, repeat
 from random import Random
 from typing import Any
 
@@ -43,11 +43,12 @@ class Field:
 
 
 def habits_of(random: Random, fields: Mapping[str, Field]) -> Habits:
-    """Return how one tenant fills these fields; the more there are, the more of them it leaves alone."""
-    return {name: (field, _habit(random, field, len(fields))) for name, field in fields.items()}
+    """Return how one tenant fills these fields: the first one always, and of the others the fewer the more there are."""
+    absent = chain((0,), repeat(len(fields)))
+    return {name: (field, _habit(random, field, next(absent))) for name, field in fields.items()}
 
 
-def _habit(random: Random, field: Field, fields: int) -> Habit:
+def _habit(random: Random, field: Field, absent: int) -> Habit:
     """Return how one tenant fills a field: each time anew, each time a little differently, always alike, or not at all."""
     draw = field.draw
     first, step = draw(random), random.choice((1, 1, values.log_uniform(random, 1, 10**6)))
@@ -57,7 +58,7 @@ def _habit(random: Random, field: Field, fields: int) -> Habit:
         lambda _: first,
         lambda _: None,
     )
-    return random.choices(habits, (3, 0 if field.is_word else 3, 2, fields - 1))[0]
+    return random.choices(habits, (3, 0 if field.is_word else 3, 3, absent))[0]
 
 
 def _annotation(key: str) -> Put:
@@ -211,21 +212,25 @@ class Tenant:
     place: str
     """Where they may go: `anywhere`, or on one node, the same one or `another` for each pod, or in one `rack`."""
     patches: float
+    """The share of its pods whose status is written."""
+    stays: bool
+    """Whether its pods are still there when the next tenant comes."""
 
     @classmethod
     def drawn(cls, name: str, random: Random, fields: Mapping[str, Field], most: int) -> Tenant:
         """Return one that makes at most so many pods."""
-        pods = min(most, values.log_uniform(random, 50, 2500))
+        pods = min(most, values.log_uniform(random, 100, 2000))
         return cls(
             name,
             habits=habits_of(random, fields),
             changes=habits_of(random, OF_STATUS),
             pods=pods,
-            keeps=random.choice((0, 1, pods // 3, pods, pods)),
-            asks=random.choice((0.05, 0.3, 1.0, 1.0)),
-            binds=random.random() < 0.8,
-            place=random.choice(("anywhere", "rack", "node", "another", "another")),
+            keeps=random.choice((0, pods // 3, pods, pods, pods)),
+            asks=random.choice((0.05, 1.0, 1.0, 1.0)),
+            binds=random.random() < 0.9,
+            place=random.choice(("anywhere", "rack", "node", "another")),
             patches=random.choice((0.0, 0.2)),
+            stays=random.random() < 0.3,
         )
 
     def pod(self, number: int) -> Json:

@@ -50,7 +50,13 @@ def count(random: Random) -> str:
 
 def few(random: Random) -> str:
     """Return what mostly is a number that a machine has of something."""
-    return str(log_uniform(random, 1, 100)) if random.random() < 0.95 else odd(random)
+    match random.randrange(10):
+        case 0:
+            return odd(random)
+        case 1 | 2 | 3:
+            return "1"
+        case _:
+            return str(log_uniform(random, 1, 100))
 
 
 def quantity(random: Random) -> str:
