@@ -11,7 +11,7 @@ from itertools import chain, count, repeat
 from random import Random
 from typing import Any
 
-from benchmarks.simulated.fleet import SimulatedNode, agent_annotations, gpu_pod
+from benchmarks.simulated.fleet import SimulatedNode, agent_annotations, gpu_pod, share_pod
 from tests.security.hostile import values
 from tests.security.hostile.values import Draw
 from topology.annotations import keys
@@ -134,11 +134,11 @@ PODS: Mapping[str, Mapping[str, Field]] = {
         "containers": Field(values.few, _containers),
     },
     "shares": {
+        "name": Field(_long_name, _named),
         "share": Field(values.few, _share),
         "class": Field(values.label, _annotation(keys.SHARING_CLASS)),
         "percent": Field(values.few, _annotation(keys.COMPUTE_PERCENT)),
         "same": _word(keys.SAME_GPU, "preferred", "required", "never"),
-        "name": Field(_long_name, _named),
         "container": Field(values.label, _container_named),
     },
     "groups": {
@@ -181,6 +181,9 @@ PODS: Mapping[str, Mapping[str, Field]] = {
 }
 """Families of tenants, by the fields that they fill in ways of their own; the rest of their pods is as usual."""
 
+USUAL: Mapping[str, Callable[[str], Json]] = {"shares": lambda name: share_pod(name, 1)}
+"""The pods of families whose pods are no ordinary ones."""
+
 OF_STATUS: Mapping[str, Field] = {
     "condition": Field(values.text, _condition),
     "time": Field(values.moment, lambda written, value: written["status"].__setitem__("startTime", value)),
@@ -199,6 +202,7 @@ class Tenant:
     """Somebody who makes pods, one after the other."""
 
     name: str
+    usual: Callable[[str], Json]
     habits: Habits
     changes: Habits
     pods: int
@@ -217,11 +221,13 @@ class Tenant:
     """Whether its pods are still there when the next tenant comes."""
 
     @classmethod
-    def drawn(cls, name: str, random: Random, fields: Mapping[str, Field], most: int) -> Tenant:
+    def drawn(cls, name: str, random: Random, family: str, most: int) -> Tenant:
         """Return one that makes at most so many pods."""
+        fields = PODS.get(family) or _mixed(random)
         pods = min(most, values.log_uniform(random, 100, 2000))
         return cls(
             name,
+            usual=USUAL.get(family, lambda name: gpu_pod(name, 1)),
             habits=habits_of(random, fields),
             changes=habits_of(random, OF_STATUS),
             pods=pods,
@@ -235,7 +241,7 @@ class Tenant:
 
     def pod(self, number: int) -> Json:
         """Return its nth pod."""
-        return _filled(gpu_pod(f"{self.name}-{number}", 1), self.habits, number)
+        return _filled(self.usual(f"{self.name}-{number}"), self.habits, number)
 
     def status(self, number: int) -> Json:
         """Return what comes to stand in the status of that pod."""
@@ -246,6 +252,12 @@ class Tenant:
         values_of_first = {name: value[:80] for name, (_, kept) in self.habits.items() if (value := kept(0))}
         lives = f"{self.pods} pods, {self.keeps} kept, {self.asks:.0%} asked about, bound: {self.binds}, {self.place}"
         return f"tenant {self.name}: {lives}, {self.patches:.0%} patched, like {values_of_first}"
+
+
+def _mixed(random: Random) -> dict[str, Field]:
+    """Return some fields of all families."""
+    every = list(chain.from_iterable(fields.items() for fields in PODS.values()))
+    return dict(random.sample(every, len(every) // 4))
 
 
 def _filled(written: Json, habits: Habits, number: int) -> Json:
