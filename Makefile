@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
+.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,11 @@ FUZZ_SECONDS ?= 600
 
 fuzz: venv ## Fuzz each parser of what strangers write for FUZZ_SECONDS (600), guided by coverage; says how to install atheris
 	for parser in ledger topology args watch; do $(BIN)/python -m tests.security.fuzz $$parser $(FUZZ_SECONDS) || exit; done
+
+SECONDS ?= 3600
+
+hostile: venv ## Let hostile tenants loose on a real extender process for SECONDS (3600), one family after the other; HOSTILE_ARGS="--seed 13 --family groups"
+	$(BIN)/python -m tests.security.hostile --seconds $(SECONDS) $(HOSTILE_ARGS)
 
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster
