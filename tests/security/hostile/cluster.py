@@ -128,7 +128,7 @@ class Cluster:
     def end(self, pod: Json) -> None:
         """Let a pod's containers end well; then its GPUs are free, without a report of an agent."""
         metadata, ended = pod["metadata"], {"terminated": {"exitCode": 0}}
-        containers = [{"name": each["name"], "state": ended} for each in pod["spec"]["containers"]]
+        containers = [{"name": container["name"], "state": ended} for container in pod["spec"]["containers"]]
         status = {"phase": "Succeeded", "containerStatuses": containers}
         self.patch(PODS, metadata["namespace"], metadata["name"], {"status": status})
         self.delete(pod)

@@ -105,7 +105,10 @@ class Laws:
         for path in (*PAGES, f"/v1/inspect/nodes/{self.cluster.honest[0].name}"):
             page = await self.cluster.get(path)
             if page.status != 200:
-                raise Broken("one bad node or pod breaks no page of all", f"{path}: {page.status} {page.body[:300]!r}")
+                await asyncio.sleep(1.0)  # the log follows the answer
+                log = self.cluster.extender.process.log_tail(100).splitlines()
+                errors = [line[-300:] for line in log if "Error" in line]
+                raise Broken("one bad node or pod breaks no page of all", f"{path}: {page.status} {errors[-1:]}")
 
     async def of_pods(self) -> None:
         """Have pods bound that fit: a GPU, a whole machine, a share, and a group that needs one rack."""
@@ -170,8 +173,8 @@ class Laws:
         why = Counter(
             [*(answer.get("FailedNodes") or {}).values(), *(answer.get("FailedAndUnresolvableNodes") or {}).values()]
         )
-        asked = pod["spec"]["containers"][0]["resources"]["limits"], pod["metadata"]["annotations"]
-        raise Broken("a pod that fits is bound", f"{asked} fits on no honest node: {why.most_common(3)}")
+        request = pod["spec"]["containers"][0]["resources"]["limits"], pod["metadata"]["annotations"]
+        raise Broken("a pod that fits is bound", f"{request} fits on no honest node: {why.most_common(3)}")
 
     async def _asked(self, pod: Json) -> list[Called]:
         filtered = await self.cluster.ask("filter", pod, self.cluster.names)
@@ -181,8 +184,8 @@ class Laws:
         scored = await self.cluster.ask("prioritize", pod, passing)
         return [filtered, scored]
 
-    def _good(self, make: Any, *asked: Any) -> Json:
-        return self.cluster.create(GOOD, make(f"good-{next(self._numbers)}", *asked))
+    def _good(self, make: Any, *request: Any) -> Json:
+        return self.cluster.create(GOOD, make(f"good-{next(self._numbers)}", *request))
 
     def _sick_events(self, node: str, gpu: str) -> list[Json]:
         every = self.cluster.store.list(EVENTS, OCCUPANT_NAMESPACE).items

@@ -93,8 +93,8 @@ async def _tenant(this: Run, cluster: Cluster, random: Random, tenant: Tenant) -
         pods = [cluster.create(EVIL, tenant.pod(number)) for number in numbers]
         there.extend(pods)
         this.writes += len(pods)
-        asked = [(pod, next(places)) for pod in pods if random.random() < tenant.asks and not _is_gated(pod)]
-        await _asked_about(this, cluster, asked, binds=tenant.binds)
+        to_schedule = [(pod, next(places)) for pod in pods if random.random() < tenant.asks and not _is_gated(pod)]
+        await _schedule(this, cluster, to_schedule, binds=tenant.binds)
         for number, pod in zip(numbers, pods, strict=True):
             if random.random() < tenant.patches:
                 cluster.patch(PODS, EVIL, pod["metadata"]["name"], tenant.status(number))
@@ -112,10 +112,10 @@ def _leave(this: Run, cluster: Cluster, pod: Json) -> None:
     cluster.end(pod)
 
 
-async def _asked_about(this: Run, cluster: Cluster, asked: list[tuple[Json, list[str]]], *, binds: bool) -> None:
+async def _schedule(this: Run, cluster: Cluster, waiting: list[tuple[Json, list[str]]], *, binds: bool) -> None:
     """Call filter for pods, and bind those that fit if they are to be bound and there is some of the quota left."""
-    fits = await asyncio.gather(*(cluster.passing(pod, names) for pod, names in asked))
-    for (pod, names), passing in zip(asked, fits, strict=True):
+    fits = await asyncio.gather(*(cluster.passing(pod, names) for pod, names in waiting))
+    for (pod, names), passing in zip(waiting, fits, strict=True):
         if passing and binds and sum(this.held.values()) < QUOTA:
             this.last.append(f"bound {str(pod['metadata'])[:200]} to {passing[0]}")
             if await this.laws.of_a_yes(pod, names, passing):
@@ -190,4 +190,4 @@ def _is_gated(pod: Json) -> bool:
 def _gpus(pod: Json) -> int:
     """Return what a pod that is bound takes of the quota."""
     limits = (container["resources"].get("limits") or {} for container in pod["spec"]["containers"])
-    return max(1, sum(int(each.get(keys.GPU_RESOURCE, "0")) for each in limits))
+    return max(1, sum(int(of_one.get(keys.GPU_RESOURCE, "0")) for of_one in limits))

@@ -271,7 +271,7 @@ def _filled(written: Json, habits: Habits, number: int) -> Json:
 def payloads(random: Random, node: SimulatedNode, honest: Sequence[SimulatedNode]) -> Iterator[Json]:
     """Yield patches of a node, each with what its agent says, damaged; some of it is what others' agents say."""
     documents = _documents(node)
-    others = tuple(text for other in random.sample(honest, 2) for text in _documents(other).values())
+    others = tuple(text for donor in random.sample(honest, 2) for text in _documents(donor).values())
     for _ in count():
         chosen = random.sample(sorted(documents), random.choice((1, 1, 2, len(documents))))
         annotations = {key: values.damaged(random, documents[key], others) for key in chosen}
@@ -282,8 +282,8 @@ def _documents(node: SimulatedNode) -> dict[str, str]:
     """Return what the agent of a node says on a bad day: all that it can say is there to be damaged."""
     topology, since = node.topology, 1_800_000_000
     sick = Outlook("it opens by itself", since + 600, "replace it")
-    first, *others = (gpu.uuid for gpu in topology.gpus)
-    said = [GpuStatus(uuid, reasons=("xid 63",), memory_used_gib=1, share_gib=8, doubtful=True) for uuid in others]
+    first, *rest = (gpu.uuid for gpu in topology.gpus)
+    said = [GpuStatus(uuid, reasons=("xid 63",), memory_used_gib=1, share_gib=8, doubtful=True) for uuid in rest]
     status = NodeStatus(
         1,
         (GpuStatus(first, healthy=False, reasons=("xid 79",), sick_since=since, outlook=sick), *said),

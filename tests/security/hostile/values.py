@@ -115,7 +115,7 @@ def next_to(value: str, step: int) -> str:
 
 def damaged(random: Random, document: str, others: tuple[str, ...]) -> str:
     """Return a JSON document that differs in some places: another value, one of another document, or nothing."""
-    parsed, donors = json.loads(document), [each for other in others for _, _, each in leaves(json.loads(other))]
+    parsed, donors = json.loads(document), [leaf for donor in others for _, _, leaf in leaves(json.loads(donor))]
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         if not (places := list(leaves(parsed))):
             break
@@ -133,7 +133,7 @@ def _another(random: Random, value: object, donors: list[Any]) -> object:
     if kind is int:
         return number(random)
     if kind is str:
-        alike = [each for each in donors if isinstance(each, str)]
+        alike = [donor for donor in donors if isinstance(donor, str)]
         return random.choice(alike) if alike and random.random() < 0.5 else text(random)
     if kind is bool:
         return not value
