@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -52,7 +53,9 @@ class Connections:
         self._server: Server | None = None
         self._idle: list[_Connection] = []
 
-    async def ask(self, server: Server, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+    async def ask(
+        self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
         """Send a request and return its answer.
 
         Raises `ssl.SSLError` for a server that is not to be trusted, to which nothing was sent, and another `OSError` where no

@@ -1,17 +1,18 @@
 """The Kubernetes API over HTTP: executes intents, reads list pages and watch streams.
 
-The only module that knows `kubernetes` (who we are and whom we trust) and `aiohttp` (how bytes travel). It decides nothing:
-a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless the server said that it did nothing.
+With `extender.kubernetes.login` the only module that knows `kubernetes` (who we are and whom we trust), and the only one that
+knows `aiohttp` (how bytes travel). It decides nothing: a time-out is `NoAnswer`, never a guess, and nothing is sent twice unless
+the server said that it did nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -21,14 +22,17 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import ConfigException
+from multidict import MultiDict
 from yarl import URL
 
 from extender import traces
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
+from extender.kubernetes.account import Headers
 from extender.kubernetes.connections import Answer, Connections, Server
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
+from extender.kubernetes.login import Login, of_kubeconfig, of_service_account
 from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request, words_of
 
@@ -48,9 +52,6 @@ _decode_pod = decoder(Pod)
 _FAILURES = (aiohttp.ClientError, ConfigException, OSError, TimeoutError, ValueError)
 """A `ValueError` is what libraries raise for bytes of servers, proxies and files that they cannot take."""
 
-Login = Callable[[], Awaitable[Configuration]]
-"""Reads the credentials as they are now."""
-
 
 class KubeApi:
     """One identity at one API server, for as long as the context is open."""
@@ -69,6 +70,7 @@ class KubeApi:
         self._request_timeout_seconds = request_timeout_seconds
         self._trust_seconds = trust_seconds
         self._random = random or Random()  # noqa: S311 - no secret
+        self._impersonation: Headers = ()
         self._not_before: dict[Flow, tuple[float, str]] = {}
         """Until when a server is left alone with such requests, and what it said."""
         self._trusted: tuple[bytes, ssl.SSLContext] | None = None
@@ -79,26 +81,7 @@ class KubeApi:
     def from_kubeconfig(cls, file: Path | Sequence[Path] | None, context: str | None = None, **settings: Any) -> Self:
         """Be whom the file or files say; `None` is the service account of the pod that we run in."""
         paths = [file] if isinstance(file, Path) else file
-
-        async def login() -> Configuration:
-            configuration = Configuration()
-            try:
-                if paths is None:
-                    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-                else:
-                    await load_kube_config(  # type: ignore[no-untyped-call]
-                        config_file=os.pathsep.join(map(str, paths)),
-                        context=context,
-                        client_configuration=configuration,
-                        persist_config=False,
-                    )
-            except (ConfigException, OSError):
-                raise
-            except Exception as error:  # the library lets out whatever it meets in a file that is none
-                raise ConfigException(f"unreadable: {_in_words(error)}") from error
-            return configuration
-
-        return cls(login, **settings)
+        return cls(of_service_account if paths is None else partial(of_kubeconfig, paths, context), **settings)
 
     async def __aenter__(self) -> Self:
         """Read the credentials; raises `Unavailable` when there are none."""
@@ -151,12 +134,13 @@ class KubeApi:
         """Return a source of list pages and watch streams, e.g. of `/api/v1/nodes`."""
         return Resource(self, path, **limits)
 
-    async def headers(self) -> dict[str, str]:
+    async def headers(self) -> Headers:
         """Return the credentials to send along; the token of a service account is read again every minute."""
+        impersonation = self._impersonation  # of the same login as the token
         token = ((await self._configuration.auth_settings()).get("BearerToken", {}).get("value") or "").strip()
         if not (token.isascii() and token.isprintable()):
             raise ConfigException("the token is none that can be sent")
-        return {"Authorization": token} if token else {}
+        return ((("Authorization", token),) if token else ()) + impersonation
 
     async def _receive(self, request: Request, timeout_seconds: float) -> tuple[int, bytes]:
         """Send until somebody answers, as a part of the trace of the pod that it is for, if it is for one."""
@@ -259,11 +243,12 @@ class KubeApi:
         )
 
     async def _ask(self, request: Request) -> Answer:
-        headers = {"User-Agent": _USER_AGENT, **await self._headers_of(request)}
+        headers = await self._headers_of(request)
+        headers["User-Agent"] = _USER_AGENT
         return await self._connections.ask(self._server(), request.method, request.path, headers, request.body)
 
-    async def _headers_of(self, request: Request) -> dict[str, str]:
-        return {"Accept": request.accept, "Content-Type": request.content_type, **await self.headers()}
+    async def _headers_of(self, request: Request) -> MultiDict[str]:
+        return MultiDict((("Accept", request.accept), ("Content-Type", request.content_type), *await self.headers()))
 
     def _server(self) -> Server:
         url, tls = self._configuration.host, self._tls()
@@ -281,9 +266,9 @@ class KubeApi:
 
     async def _renew(self) -> bool:
         """Read the credentials as they are now; returns whether we believe or show something else."""
-        configuration = await self._login()
-        is_new = self._trust(configuration)
-        self._configuration = configuration
+        credentials = await self._login()
+        is_new = self._trust(credentials.configuration)
+        self._configuration, self._impersonation = credentials.configuration, credentials.impersonation
         return is_new
 
     def _trust(self, configuration: Configuration) -> bool:

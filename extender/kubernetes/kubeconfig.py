@@ -6,10 +6,10 @@ As with kubectl, a file that is not there is passed over, and of what several fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -17,24 +17,42 @@ from extender.kubernetes.reflector import Unavailable
 from extender.yaml_text import read_yaml
 
 
-class _Context(msgspec.Struct):
+class ContextEntry(msgspec.Struct):
+    """What a context consists of, by name."""
+
+    cluster: str | None = None
+    user: str | None = None
     namespace: str | None = None
 
 
-class _NamedContext(msgspec.Struct):
+class NamedContext(msgspec.Struct):
+    """One of `contexts`."""
+
     name: str
-    context: _Context | None = None
+    context: ContextEntry | None = None
 
 
-class _Named(msgspec.Struct):
+class NamedCluster(msgspec.Struct):
+    """One of `clusters`."""
+
     name: str
+    cluster: dict[str, Any] | None = None
 
 
-class _File(msgspec.Struct, rename="kebab"):
+class NamedUser(msgspec.Struct):
+    """One of `users`."""
+
+    name: str
+    user: dict[str, Any] | None = None
+
+
+class KubeconfigFile(msgspec.Struct, rename="kebab"):
+    """One file."""
+
     current_context: str | None = None
-    contexts: list[_NamedContext] | None = None
-    clusters: list[_Named] | None = None
-    users: list[_Named] | None = None
+    contexts: list[NamedContext] | None = None
+    clusters: list[NamedCluster] | None = None
+    users: list[NamedUser] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +76,30 @@ class Kubeconfig:
             Unavailable: None of the files is there, one cannot be read, or no context is in force.
 
         """
-        wanted = [file] if file else _listed(environment)
-        found = {path: content for path in wanted if (content := _read(path))}
-        if not found:
-            raise Unavailable(f"no kubeconfig: {', '.join(map(str, wanted))} not found, or empty")
-        name = context or next((content.current_context for content in found.values() if content.current_context), None)
-        if name is None:
-            raise Unavailable("the kubeconfig has no current context: name one with --context")
-        known = [each.name for content in found.values() for each in content.contexts or ()]
-        if name not in known:
-            there = ", ".join(known) or "none"
-            raise Unavailable(f"no context {name} in {', '.join(map(str, found))}; there are: {there}")
-        return cls(tuple(found), name, _namespace(found.values(), name))
+        files = read_files([file] if file else _listed(environment))
+        name, entry = context_in_force(files, context)
+        return cls(tuple(files), name, entry.namespace or "default")
+
+
+def read_files(paths: Sequence[Path]) -> dict[Path, KubeconfigFile]:
+    """Read the files that are there; raises `Unavailable` where there is none, or where one cannot be read."""
+    files = {path: content for path in paths if (content := _read(path))}
+    if not files:
+        raise Unavailable(f"no kubeconfig: {', '.join(map(str, paths))} not found, or empty")
+    return files
+
+
+def context_in_force(files: Mapping[Path, KubeconfigFile], context: str | None) -> tuple[str, ContextEntry]:
+    """Return the named context, else the current one, with its name; raises `Unavailable` where there is none."""
+    name = context or next((content.current_context for content in files.values() if content.current_context), None)
+    if name is None:
+        raise Unavailable("the kubeconfig has no current context: name one with --context")
+    contexts = [named for content in files.values() for named in content.contexts or ()]
+    entry = next((named.context or ContextEntry() for named in contexts if named.name == name), None)
+    if entry is None:
+        there = ", ".join(named.name for named in contexts) or "none"
+        raise Unavailable(f"no context {name} in {', '.join(map(str, files))}; there are: {there}")
+    return name, entry
 
 
 def _listed(environment: Mapping[str, str]) -> Sequence[Path]:
@@ -77,19 +107,14 @@ def _listed(environment: Mapping[str, str]) -> Sequence[Path]:
     return listed or [Path.home() / ".kube" / "config"]
 
 
-def _read(path: Path) -> _File | None:
+def _read(path: Path) -> KubeconfigFile | None:
     """Return what a file says, `None` when it is not there or says nothing."""
     try:
         document = read_yaml(path.read_text(encoding="utf-8"))
-        return None if document is None else msgspec.convert(document, _File)
+        return None if document is None else msgspec.convert(document, KubeconfigFile)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     except ValueError as error:  # of UTF-8, of YAML, or of what it says
         raise Unavailable(f"{path}: {' '.join(str(error).split())}") from error
-
-
-def _namespace(files: Iterable[_File], context: str) -> str:
-    first = next((named for file in files for named in file.contexts or () if named.name == context), None)
-    return (first and first.context and first.context.namespace) or "default"
