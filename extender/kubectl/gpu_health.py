@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 from urllib.parse import quote
 
@@ -32,16 +32,14 @@ class NoSuchNode(Refused):
     """The cluster has no node of that name."""
 
 
-async def say(
-    config: Kubeconfig, node: str, gpus: Collection[str], change: Callable[[Overrides, str], None]
-) -> Overrides:
+async def say(config: Kubeconfig, node: str, gpus: Collection[str], override: Override | None) -> Overrides:
     """Change what is said of some GPUs of a node, and return all that is said then.
 
     Args:
         config: whose cluster.
         node: its name.
         gpus: UUIDs, or indexes as `nvidia-smi` counts them.
-        change: is given all that is said and one UUID, for each.
+        override: is said of each; `None` takes back what is said, also of a GPU that the node has lost.
 
     Raises:
         NoSuchNode: there is none of that name.
@@ -59,8 +57,12 @@ async def say(
                 raise Refused(f"node {node}: {message_of(body)}")
             found = decoder(Node)(body)
             overrides = _said(found)
-            for uuid in _uuids(found, gpus):
-                change(overrides, uuid)
+            if override is None:
+                lost = overrides.keys() & set(gpus)  # by its UUID a GPU need not be there
+                gone = [*lost, *_uuids(found, [gpu for gpu in gpus if gpu not in lost], overrides)]
+                overrides = {uuid: word for uuid, word in overrides.items() if uuid not in gone}
+            else:
+                overrides |= dict.fromkeys(_uuids(found, gpus), override)
             status, body = await api.send(_patch(path, found, overrides))
             if status == 200:
                 return overrides
@@ -88,16 +90,21 @@ def _said(node: Node) -> Overrides:
         raise Refused(f"node {node.metadata.name}: {keys.GPU_HEALTH} cannot be read: {error}") from error
 
 
-def _uuids(node: Node, gpus: Iterable[str]) -> Iterable[str]:
+def _uuids(node: Node, gpus: Collection[str], overrides: Collection[str] = ()) -> list[str]:
+    """Return the UUIDs of these GPUs; a message about a missing one names lost GPUs of `overrides`, too."""
+    if not gpus:
+        return []
     try:
         topology = decode_topology((node.metadata.annotations or {})[keys.TOPOLOGY])
     except KeyError:
         raise Refused(f"node {node.metadata.name} has no topology yet: does its agent run?") from None
     except PayloadError as error:
         raise Refused(f"node {node.metadata.name}: {keys.TOPOLOGY} cannot be read: {error}") from error
-    known = {name: gpu.uuid for gpu in topology.gpus for name in (gpu.uuid, str(gpu.index))}
+    uuids = {name: gpu.uuid for gpu in topology.gpus for name in (gpu.uuid, str(gpu.index))}
     for gpu in gpus:
-        if gpu not in known:
-            there = ", ".join(str(each.index) for each in topology.gpus)
-            raise Refused(f"node {node.metadata.name} has no GPU {gpu}; it has {there}")
-        yield known[gpu]
+        if gpu not in uuids:
+            there = ", ".join(str(present.index) for present in topology.gpus)
+            lost = ", ".join(sorted(set(overrides) - uuids.keys()))
+            also = f"; {keys.GPU_HEALTH} also names {lost}" if lost else ""
+            raise Refused(f"node {node.metadata.name} has no GPU {gpu}; it has {there}{also}")
+    return [uuids[gpu] for gpu in gpus]

@@ -88,7 +88,7 @@ def cordon_gpu(
 
 
 def uncordon_gpu(node: Node, gpus: Gpus, file: File = None, context: Context = None) -> None:
-    """Take back what was said of some GPUs of a node."""
+    """Take back what was said of some GPUs of a node; of one that was replaced, by its UUID."""
     _say(node, gpus, None, file, context)
 
 
@@ -98,14 +98,8 @@ def clear_gpu(node: Node, gpus: Gpus, why: Reason = "", file: File = None, conte
 
 
 def _say(node: str, gpus: list[str], override: Override | None, file: Path | None, context: str | None) -> None:
-    def change(said: gpu_health.Overrides, uuid: str) -> None:
-        if override:
-            said[uuid] = override
-        else:
-            said.pop(uuid, None)
-
     try:
-        said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, change))
+        said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, override))
     except gpu_health.NoSuchNode as error:
         say_no(str(error))
     except gpu_health.Refused as error:

@@ -19,7 +19,7 @@ from benchmarks.simulated.fleet import SimulatedNode, join
 from tests.extender.plugin import invoke
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
-from topology.annotations.overrides import Override, Word, decode_overrides
+from topology.annotations.overrides import Override, Word, decode_overrides, encode_overrides
 
 MERGE = "application/merge-patch+json"
 
@@ -83,6 +83,37 @@ async def test_the_same_word_said_again_is_another_one(tmp_path: Path) -> None:
         second = (await cluster.said())["0"]
     assert first.word is second.word is Word.HEALTHY
     assert first != second
+
+
+GONE = "GPU-11111111-2222-3333-4444-555555555555"
+CORDON_OF_GONE = encode_overrides({GONE: Override(Word.CORDONED)})
+
+
+@pytest.mark.parametrize("topology", ["here", "gone"])
+async def test_the_cordon_of_a_replaced_gpu_can_be_taken_back(tmp_path: Path, topology: str) -> None:
+    """By its UUID, as the node has no such GPU any more, or says nothing of its GPUs."""
+    async with one_node(tmp_path) as cluster:
+        before = await cluster.annotations()
+        if topology == "gone":
+            del before[keys.TOPOLOGY]
+        changes = {keys.GPU_HEALTH: CORDON_OF_GONE} | ({keys.TOPOLOGY: None} if topology == "gone" else {})
+        body = {"metadata": {"annotations": changes}}
+        (await cluster.api.call("PATCH", "/api/v1/nodes/n1", body, content_type=MERGE)).ok()
+        result = await cluster.run("uncordon-gpu", "n1", GONE)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+        assert await cluster.annotations() == before
+
+
+async def test_a_gpu_that_the_node_has_lost_is_named_where_another_one_is_missed(tmp_path: Path) -> None:
+    """Its UUID stands nowhere else; and it takes no new words."""
+    async with one_node(tmp_path) as cluster:
+        body = {"metadata": {"annotations": {keys.GPU_HEALTH: CORDON_OF_GONE}}}
+        (await cluster.api.call("PATCH", "/api/v1/nodes/n1", body, content_type=MERGE)).ok()
+        missed = await cluster.run("uncordon-gpu", "n1", "7")
+        cordoned = await cluster.run("cordon-gpu", "n1", GONE)
+        assert (await cluster.annotations())[keys.GPU_HEALTH] == CORDON_OF_GONE
+    assert missed.stderr == f"node n1 has no GPU 7; it has 0, 1, 2, 3; {keys.GPU_HEALTH} also names {GONE}\n"
+    assert cordoned.stderr == f"node n1 has no GPU {GONE}; it has 0, 1, 2, 3\n"
 
 
 @pytest.mark.parametrize(
