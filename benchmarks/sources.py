@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from topology.annotations.codec import decode_topology
 from topology.errors import PayloadError, SourceError
@@ -13,22 +16,27 @@ from topology.formats.nccl_xml import parse_nccl_xml
 from topology.node.model import NodeTopology
 
 
+_XML: Final = re.compile(r"<(?:system|graphs)[\s>/]")
+
+
 class UnreadableSource(Exception):
     """A source that cannot be used; the text names it, the place in it and the reason."""
 
 
-def load_topology(source: str, gpu_model: str | None = None) -> NodeTopology:
+def load_topology(
+    source: str, gpu_model: str | None = None, warn: Callable[[str], None] = lambda _: None
+) -> NodeTopology:
     """Return the topology that `source` describes: catalogue name, `topo -m` text, NCCL XML, our payload; `-` is stdin.
 
-    The form of a file is told by its first character. `gpu_model` names the GPUs where the source does not; raises
+    `gpu_model` names the GPUs where the source does not; `warn` gets a sentence for all that is missing or left out. Raises
     `UnreadableSource`.
     """
     if source in MACHINES and not Path(source).is_file():
         return machine(source)
     text = _read(source)
     try:
-        if text.lstrip().startswith("<"):
-            return parse_nccl_xml(text, gpu_model)
+        if _XML.search(text) or text.lstrip().startswith("<"):
+            return parse_nccl_xml(text, gpu_model, lambda line, what: warn(f"{source}:{line}: {what}"))
         if text.lstrip().startswith("{"):
             return decode_topology(text)
         return parse_matrix(text, gpu_model)

@@ -229,7 +229,7 @@ def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")
 
 def _load(source: str, gpu_model: str | None) -> NodeTopology:
     try:
-        node = load_topology(source, gpu_model)
+        node = load_topology(source, gpu_model, lambda what: typer.echo(f"warning: {what}", err=True))
     except UnreadableSource as unreadable:
         refuse(str(unreadable))
     if gaps := describe_gaps(node):

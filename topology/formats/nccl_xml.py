@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
 from topology.formats.matrix import UNKNOWN_MODEL
 from topology.formats.xml_tree import Element, read_xml
+from topology.node.architectures import architecture_of
 from topology.node.links import PciePath
 from topology.node.model import MAX_GPUS, MAX_NICS, MAX_NVLINKS, Gpu, Link, Nic, NodeTopology
 
@@ -36,6 +37,7 @@ _GENERATIONS: Final = {
 """GT/s → PCIe generation."""
 _VENDORS: Final = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 _NVIDIA: Final = "0x10de"
+_GPU_VENDORS: Final = {"0x1002": "AMD", "0x1d94": "Hygon", "0x8086": "Intel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,13 @@ class _Device:
     cpu: Element | None
 
 
-def parse_nccl_xml(text: str, gpu_model: str | None = None) -> NodeTopology:
-    """Return the topology of a `system` document; raises `SourceError`. `gpu_model` is NVML's product name."""
+def parse_nccl_xml(
+    text: str, gpu_model: str | None = None, warn: Callable[[int, str], None] = lambda _line, _what: None
+) -> NodeTopology:
+    """Return the topology of a `system` document; raises `SourceError`. `gpu_model` is NVML's product name.
+
+    `warn` gets the line of what is missing or left out, and a sentence about it.
+    """
     system = read_xml(text)
     if system.tag == "graphs":
         raise system.refused("an NCCL graph: it holds the channels of one search, not the wiring of a machine")
@@ -61,6 +68,11 @@ def parse_nccl_xml(text: str, gpu_model: str | None = None) -> NodeTopology:
     _check_host(cpus)
     gpus = _gpu_devices(system)
     links = _Links(gpus)
+    for element in links.to_self:
+        warn(element.line, "an NVLink from a GPU to itself is left out")
+    if not any(device.element.child("gpu") for device in gpus.values()) and _may_have_nvlinks(gpu_model):
+        line = min(device.element.line for device in gpus.values())
+        warn(line, "the file says nothing of NVLinks, so GPUs are planned without; NCCL_TOPO_DUMP_FILE writes them")
     return NodeTopology(
         gpus=tuple(_gpu(index, gpus[index], links.to_switch[index], gpu_model) for index in sorted(gpus)),
         links=tuple(
@@ -86,9 +98,14 @@ def _gpu_devices(system: Element) -> dict[int, _Device]:
         if element.tag == "gpu" and (element.parent is None or element.parent.tag != "pci"):
             raise element.refused("a gpu element outside of a pci element")
     named = [pci for pci in pcis if pci.child("gpu")]
+    for pci in named:
+        _check_vendor(pci)
     bare = [pci for pci in pcis if _is_display(pci)]
     devices = [_device(pci, pci) for pci in named or bare]
     if not devices:
+        for pci in pcis:
+            if pci.attributes.get("vendor", "").lower() in _GPU_VENDORS and _is_accelerator(pci):
+                _check_vendor(pci)
         unknown = next((pci for pci in pcis if "class" not in pci.attributes), system)
         raise unknown.refused("no GPU: neither a gpu element nor a device of class 0x0300 or 0x0302")
     if len(devices) > MAX_GPUS:
@@ -107,9 +124,28 @@ def _gpu_devices(system: Element) -> dict[int, _Device]:
     return found
 
 
+def _check_vendor(pci: Element) -> None:
+    """Refuse GPUs that NVIDIA did not make: RCCL and its relatives write the same elements."""
+    vendor = pci.attributes.get("vendor", _NVIDIA).lower()
+    gpu = pci.child("gpu")
+    is_rccl = gpu is not None and ("gcn" in gpu.attributes or gpu.child("xgmi") is not None)
+    if vendor != _NVIDIA or is_rccl:
+        maker = _GPU_VENDORS.get(vendor, "another maker" if vendor == _NVIDIA else f"vendor {vendor[:16]}")
+        raise pci.refused(f"a GPU of {maker}: only NVIDIA's are planned")
+
+
+def _may_have_nvlinks(gpu_model: str | None) -> bool:
+    architecture = architecture_of(gpu_model) if gpu_model else None
+    return architecture is None or architecture.max_nvlinks > 0
+
+
+def _is_accelerator(pci: Element) -> bool:
+    return pci.attributes.get("class", "").startswith(("0x0300", "0x0302", "0x0380", "0x1200"))
+
+
 def _is_display(pci: Element) -> bool:
     is_display = pci.attributes.get("class", "").startswith(("0x0300", "0x0302"))
-    return is_display and pci.attributes.get("vendor", _NVIDIA) == _NVIDIA
+    return is_display and pci.attributes.get("vendor", _NVIDIA).lower() == _NVIDIA
 
 
 def _device(element: Element, pci: Element | None) -> _Device:
@@ -142,6 +178,10 @@ def _path(one: _Device, other: _Device) -> PciePath:
     return PciePath.PHB if one.cpu is not None and one.cpu is other.cpu else PciePath.SYS
 
 
+def _has_place(*devices: _Device) -> bool:
+    return all(device.bus_id is not None or device.cpu is not None for device in devices)
+
+
 def _are_joined(one: _Device, other: _Device) -> bool:
     """Whether a `pcilink` leads from a switch above `one` to a switch above `other`."""
     targets = {
@@ -156,6 +196,7 @@ class _Links:
     def __init__(self, gpus: dict[int, _Device]) -> None:
         indexes = {device.bus_id: index for index, device in gpus.items()}
         self.to_switch = dict.fromkeys(gpus, 0)
+        self.to_self: list[Element] = []
         self._to_gpu: Counter[tuple[int, int]] = Counter()
         for index, device in gpus.items():
             gpu = device.element.child("gpu")
@@ -175,6 +216,8 @@ class _Links:
             # NCCL, too, takes a far end that cannot be read for an NVSwitch; 0x068001 is POWER's bridge to the CPU.
             self.to_switch[index] += count
             return count
+        if peer == index and count:
+            self.to_self.append(nvlink)
         if peer is None or peer == index:
             return 0
         self._to_gpu[index, peer] += count
@@ -204,7 +247,8 @@ def _gpu(index: int, device: _Device, switch_links: int, model: str | None) -> G
 
 
 def _nics(system: Element, gpus: dict[int, _Device]) -> Iterator[Nic]:
-    devices = [_nic_device(element) for element in system.walk() if element.tag == "net" or _is_bare_nic(element)]
+    everything = [_nic_device(element) for element in system.walk() if element.tag == "net" or _is_bare_nic(element)]
+    devices = list(_once(everything))
     if len(devices) > MAX_NICS:
         raise system.refused(f"more than {MAX_NICS} NICs")
     for place, device in enumerate(devices):
@@ -215,9 +259,28 @@ def _nics(system: Element, gpus: dict[int, _Device]) -> Iterator[Nic]:
             device=device.element.attributes.get("name"),
             pci=device.bus_id,
             numa_node=None if numa_node == -1 else numa_node,
-            paths=tuple((index, _path(device, gpus[index])) for index in sorted(gpus)),
-            nic_paths=tuple((f"NIC{other}", _path(device, found)) for other, found in others),
+            paths=tuple((index, _path(device, gpus[index])) for index in sorted(gpus) if _has_place(device)),
+            nic_paths=tuple(
+                (f"NIC{other}", _path(device, found)) for other, found in others if _has_place(device, found)
+            ),
         )
+
+
+def _once(devices: Sequence[_Device]) -> Iterator[_Device]:
+    """Give each interface without a PCI address once, and without a place where it stands under several CPUs.
+
+    A dump of several ranks repeats virtual interfaces under the CPU of each rank.
+    """
+    virtual = [device.element.attributes.get("name") for device in devices if device.bus_id is None]
+    copies = Counter(name for name in virtual if name is not None)
+    given: set[str] = set()
+    for device in devices:
+        name = device.element.attributes.get("name")
+        if device.bus_id is not None or name is None or copies[name] == 1:
+            yield device
+        elif name not in given:
+            given.add(name)
+            yield _Device(device.element, None, (), None)
 
 
 def _is_bare_nic(element: Element) -> bool:

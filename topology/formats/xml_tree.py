@@ -18,6 +18,9 @@ MAX_CHARACTERS: Final = 4 * 2**20
 MAX_DEPTH: Final = 64
 MAX_ELEMENTS: Final = 10_000
 
+_ROOT = re.compile(r"<(system|graphs)[\s>/]")
+_BEFORE_ROOT = re.compile(r"<\?xml\s|<!")
+
 
 @dataclass(slots=True, eq=False)
 class Element:
@@ -65,19 +68,33 @@ def read_xml(text: str) -> Element:
     """Return the root element; raises `SourceError`."""
     if len(text) > MAX_CHARACTERS:
         raise SourceError(0, 0, f"longer than {MAX_CHARACTERS} characters")
-    reader = _Reader()
+    start, end = _document(text)
+    reader = _Reader(skipped=text.count("\n", 0, start))
     try:
-        reader.parser.Parse(text.lstrip("\ufeff"), True)
+        reader.parser.Parse(text[start:end], True)
     except expat.ExpatError as error:
-        raise SourceError(error.lineno, error.offset + 1, expat.errors.messages[error.code]) from error
+        line = error.lineno + reader.skipped
+        raise SourceError(line, error.offset + 1, reader.explain(error.code)) from error
     except UnicodeEncodeError as error:
         raise SourceError(0, 0, "characters that no encoding has") from error
     assert reader.root is not None  # expat refuses a document without an element
     return reader.root
 
 
+def _document(text: str) -> tuple[int, int]:
+    """Return where the document begins and ends: a prompt or a code fence may stand before and behind it."""
+    root = _ROOT.search(text)
+    if root is None:
+        return len(text) - len(text.lstrip("\ufeff")), len(text)
+    before = _BEFORE_ROOT.search(text, 0, root.start())
+    end = text.rfind(f"</{root[1]}>")
+    return (before or root).start(), len(text) if end < root.start() else end + len(root[1]) + 3
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, skipped: int) -> None:
+        self.skipped = skipped
+        """Lines before the document."""
         self.root: Element | None = None
         self._open: list[Element] = []
         self._count = 0
@@ -86,8 +103,14 @@ class _Reader:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
 
+    def explain(self, code: int) -> str:
+        """Return what an error of expat means here; its own words for a text that was cut are no help."""
+        if code == expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] and self._open:
+            return f"the text ends inside the {self._open[-1].tag[:32]} element of line {self._open[-1].line}: it was cut"
+        return expat.errors.messages[code]
+
     def _refused(self, reason: str) -> SourceError:
-        return SourceError(self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1, reason)
+        return SourceError(self.parser.CurrentLineNumber + self.skipped, self.parser.CurrentColumnNumber + 1, reason)
 
     def _doctype(self, *_: object) -> None:
         raise self._refused("a document type declaration: entities are not read")
@@ -96,7 +119,7 @@ class _Reader:
         self._count += 1
         if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise self._refused("more elements than any machine needs")
-        line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
+        line, column = self.parser.CurrentLineNumber + self.skipped, self.parser.CurrentColumnNumber + 1
         element = Element(tag, attributes, self._open[-1] if self._open else None, line, column)
         if self._open:
             self._open[-1].children.append(element)

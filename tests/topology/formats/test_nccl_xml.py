@@ -210,3 +210,93 @@ def test_no_node_has_that_many_devices(kind: str, count: int) -> None:
     many = "".join(f'<pci busid="{n:04x}:00:00.0" class="0x{kind}"/>' for n in range(count))
     with pytest.raises(SourceError, match=f"more than {count - 1}"):
         system(cpu(0, gpu(0, "ffff:00:00.0") if kind == "020700" else "", many))
+
+
+def spoiled(vendor: str, extra: str = "") -> str:
+    pci = f'<pci busid="{A}" class="0x038000" vendor="{vendor}"><gpu dev="0" sm="90" {extra}/></pci>'
+    return f'<system version="2">\n<cpu numaid="0">\n{pci}</cpu></system>'
+
+
+@pytest.mark.parametrize(
+    ("vendor", "extra", "maker"),
+    [
+        ("0x1002", "", "AMD"),
+        ("0x1d94", 'gcn="21943"', "Hygon"),
+        ("0x8086", "", "Intel"),
+        ("0x1eed", "", "vendor 0x1eed"),
+        ("0x10de", 'gcn="gfx942"', "another maker"),
+    ],
+)
+def test_gpus_of_other_makers_are_refused(vendor: str, extra: str, maker: str) -> None:
+    """RCCL writes the same elements, and none of NVIDIA's rates hold for its GPUs."""
+    with pytest.raises(SourceError) as caught:
+        parse_nccl_xml(spoiled(vendor, extra))
+    assert (caught.value.line, caught.value.reason) == (3, f"a GPU of {maker}: only NVIDIA's are planned")
+
+
+def test_devices_of_other_makers_are_refused_where_no_gpu_element_stands() -> None:
+    """The sentence that there is none would be false."""
+    bare = f'<pci busid="{A}" class="0x120000" vendor="0x1002"/>'
+    with pytest.raises(SourceError, match="a GPU of AMD"):
+        system(cpu(0, bare))
+
+
+def test_a_vendor_of_nvidia_is_read_in_either_case() -> None:
+    """Hexadecimal digits have no fixed case."""
+    assert len(parse_nccl_xml(spoiled("0x10DE"))) == 1
+
+
+def test_virtual_interfaces_that_each_cpu_repeats_are_one_nic_without_a_place() -> None:
+    """A dump of several ranks has them under the CPU of each; which one they hang at, if any, it does not say."""
+    virtual = '<nic><net name="eth0" dev="0"/><net name="cali1" dev="1"/></nic>'
+    real = '<pci busid="0000:0c:00.0" class="0x020700"><nic><net name="mlx5_0" dev="2"/></nic></pci>'
+    node = system(cpu(0, gpu(0, A), virtual, real), cpu(1, gpu(1, B), virtual))
+    assert [nic.device for nic in node.nics] == ["eth0", "cali1", "mlx5_0"]
+    assert [nic.paths for nic in node.nics] == [(), (), ((0, PciePath.PHB), (1, PciePath.SYS))]
+    assert [nic.nic_paths for nic in node.nics] == [(), (), ()]
+
+
+def test_more_than_64_interfaces_are_counted_once_each() -> None:
+    """Twenty of them under each of five CPUs are twenty."""
+    virtual = "".join(f'<net name="veth{n}" dev="{n}"/>' for n in range(20))
+    node = system(*(cpu(n, gpu(n, f"0000:0{n}:00.0"), f"<nic>{virtual}</nic>") for n in range(5)))
+    assert len(node.nics) == 20
+
+
+def warnings(text: str, model: str | None = None) -> list[tuple[int, str]]:
+    said: list[tuple[int, str]] = []
+    parse_nccl_xml(text, model, lambda line, what: said.append((line, what)))
+    return said
+
+
+def test_a_file_that_leaves_nvlinks_to_the_driver_says_so() -> None:
+    """Clouds ship such files for machines with NVLinks; a model without any needs no warning."""
+    text = f'<system>\n<cpu numaid="0">\n<pci busid="{A}" class="0x030200"/>\n</cpu></system>'
+    assert [(line, "says nothing of NVLinks" in what) for line, what in warnings(text)] == [(3, True)]
+    assert len(warnings(text, "NVIDIA A100-SXM4-40GB")) == 1
+    assert warnings(text, "NVIDIA L4") == []
+    assert warnings(f"<system>{cpu(0, gpu(0, A))}</system>") == []
+
+
+def test_a_link_to_oneself_is_left_out_with_a_warning() -> None:
+    """One cloud's file has twelve of them on each GPU, where its bridges are."""
+    text = f"<system>\n{cpu(0, gpu(0, A, nvlink(A, 12, '0x030200')))}</system>"
+    assert warnings(text) == [(2, "an NVLink from a GPU to itself is left out")]
+
+
+def test_what_stands_around_a_document_is_passed_over() -> None:
+    """A prompt before it, a code fence behind it; places count from the first line of the text."""
+    text = f"root@host:/# cat topo.xml\n<system>\n{cpu(0, gpu(0, A))}\n</system>\n```\nroot@host:/#"
+    assert len(parse_nccl_xml(text)) == 1
+    with pytest.raises(SourceError) as caught:
+        parse_nccl_xml(text.replace('dev="0"', 'dev="nine"'))
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize("end", ["", "\n```\n"])
+def test_a_document_that_was_cut_says_so(end: str) -> None:
+    """An element that nobody closes is no document without elements."""
+    with pytest.raises(SourceError) as caught:
+        parse_nccl_xml(f"$ cat x\n<system>\n<cpu>{gpu(0, A)}{end}")
+    assert caught.value.reason == "the text ends inside the cpu element of line 3: it was cut"
+    assert caught.value.line == 3 + end.count("\n")
