@@ -15,7 +15,6 @@ from topology.formats.matrix import parse_matrix
 from topology.formats.nccl_xml import parse_nccl_xml
 from topology.node.model import NodeTopology
 
-
 _XML: Final = re.compile(r"<(?:system|graphs)[\s>/]")
 
 
@@ -39,7 +38,7 @@ def load_topology(
             return parse_nccl_xml(text, gpu_model, lambda line, what: warn(f"{source}:{line}: {what}"))
         if text.lstrip().startswith("{"):
             return decode_topology(text)
-        return parse_matrix(text, gpu_model)
+        return parse_matrix(text, gpu_model, lambda line, what: warn(f"{source}:{line}: {what}"))
     except SourceError as broken:
         place = f":{broken.line}:{broken.column}" if broken.line else ""
         raise UnreadableSource(f"{source}{place}: {broken.reason}") from broken

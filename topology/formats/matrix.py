@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Final
 
 from topology.errors import SourceError
-from topology.formats.matrix_text import GPU, Affinity, Table, read_table
+from topology.formats.matrix_text import GPU, Affinity, Table, Warn, read_table
 from topology.node.architectures import DEFAULT_MAX_NVLINKS, Architecture, architecture_of
 from topology.node.links import PciePath
 from topology.node.model import MAX_NVLINKS, NOT_SHOWN, UNKNOWN_CELL, Gpu, Link, Nic, NodeTopology
@@ -23,12 +23,12 @@ UNKNOWN_MODEL: Final = "unknown"
 Pair = tuple[int, int]
 
 
-def parse_matrix(text: str, gpu_model: str | None = None) -> NodeTopology:
+def parse_matrix(text: str, gpu_model: str | None = None, warn: Warn = lambda _line, _what: None) -> NodeTopology:
     """Return the topology that the first `topo -m` (or `-mp`) matrix in `text` shows; raises `SourceError`.
 
-    `gpu_model` is NVML's product name; it tells how many NVLinks a GPU has.
+    `gpu_model` is NVML's product name; it tells how many NVLinks a GPU has. `warn` hears of what is left out.
     """
-    table = read_table(text)
+    table = read_table(text, warn)
     labels = {int(found[1]): name for name in table.devices if (found := GPU.fullmatch(name))}
     nvlinks: dict[Pair, int] = {}
     paths: dict[Pair, PciePath] = {}

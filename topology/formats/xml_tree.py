@@ -106,7 +106,9 @@ class _Reader:
     def explain(self, code: int) -> str:
         """Return what an error of expat means here; its own words for a text that was cut are no help."""
         if code == expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS] and self._open:
-            return f"the text ends inside the {self._open[-1].tag[:32]} element of line {self._open[-1].line}: it was cut"
+            return (
+                f"the text ends inside the {self._open[-1].tag[:32]} element of line {self._open[-1].line}: it was cut"
+            )
         return expat.errors.messages[code]
 
     def _refused(self, reason: str) -> SourceError:
