@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from topology.annotations.codec import decode_topology
 from topology.errors import PayloadError, SourceError
 from topology.formats.catalog import MACHINES, machine
-from topology.formats.matrix import parse_matrix
+from topology.formats.matrix import UNKNOWN_MODEL, parse_matrix
 from topology.formats.nccl_xml import parse_nccl_xml
 from topology.node.model import NodeTopology
 
@@ -33,6 +34,13 @@ def load_topology(
     if source in MACHINES and not Path(source).is_file():
         return machine(source)
     text = _read(source)
+    node = _parsed(source, text, gpu_model, warn)
+    if any(gpu.model == UNKNOWN_MODEL and gpu.compute_capability is None for gpu in node.gpus):
+        warn(f"{source} does not say which GPUs these are: bandwidth is a guess without --gpu-model")
+    return node
+
+
+def _parsed(source: str, text: str, gpu_model: str | None, warn: Callable[[str], None]) -> NodeTopology:
     try:
         if _XML.search(text) or text.lstrip().startswith("<"):
             return parse_nccl_xml(text, gpu_model, lambda line, what: warn(f"{source}:{line}: {what}"))
@@ -49,11 +57,21 @@ def load_topology(
 def _read(source: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        return raw.decode("utf-8-sig")
+        return raw.decode(_encoding(raw))
     except FileNotFoundError as missing:
         known = ", ".join(MACHINES)
         raise UnreadableSource(f"{source}: no such file, and no machine of the catalogue ({known})") from missing
     except OSError as failed:
         raise UnreadableSource(f"{source}: {failed.strerror}") from failed
     except UnicodeDecodeError as broken:
-        raise UnreadableSource(f"{source}: byte {broken.start}: not UTF-8 text") from broken
+        raise UnreadableSource(f"{source}: byte {broken.start}: not {broken.encoding.upper()} text") from broken
+
+
+def _encoding(raw: bytes) -> str:
+    """Tell UTF-16, which PowerShell's `>` writes, from UTF-8: by its mark, or by the zeros beside ASCII letters."""
+    if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return "utf-16"
+    head = raw[:2000]
+    if len(raw) % 2 == 0 and 3 * max(head[::2].count(0), head[1::2].count(0)) > len(head):
+        return "utf-16-be" if head[::2].count(0) > head[1::2].count(0) else "utf-16-le"
+    return "utf-8-sig"

@@ -54,7 +54,7 @@ def optimum(
         refuse(f"--load {load}: no number above 0 and up to {MOST_LOAD}")
     chosen = policies.split(",") if policies else POLICIES_WITH_SHARES if shares else POLICIES
     try:
-        node = load_topology(source, None)
+        node = load_topology(source, None, lambda what: typer.echo(f"warning: {what}", err=True))
         for policy in {*chosen} - {MOST_PODS}:
             check_policy(policy)
         question = _question(node, machines, load, mix, shares)

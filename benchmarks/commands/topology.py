@@ -25,6 +25,7 @@ from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES
 from topology.formats.matrix import describe_gaps, print_matrix
 from topology.formats.render import render_svg
+from topology.node.architectures import architecture_of
 from topology.node.links import Affinity
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
@@ -228,6 +229,8 @@ def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")
 
 
 def _load(source: str, gpu_model: str | None) -> NodeTopology:
+    if gpu_model is not None and architecture_of(gpu_model) is None:
+        refuse(f"--gpu-model {gpu_model!r}: no GPU that we know; `nvidia-smi -L` prints the name")
     try:
         node = load_topology(source, gpu_model, lambda what: typer.echo(f"warning: {what}", err=True))
     except UnreadableSource as unreadable:

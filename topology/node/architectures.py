@@ -59,7 +59,8 @@ _PASCAL = Architecture((6, 0), 4, 3)
 _PASCAL_GEFORCE = Architecture((6, 1), 0, 3)
 _VOLTA = Architecture((7, 0), 6, 3)
 _TURING = Architecture((7, 5), 2, 3)
-_TURING_T4 = Architecture((7, 5), 0, 3)
+_TURING_ONE_LINK = Architecture((7, 5), 1, 3)
+_TURING_NO_LINK = Architecture((7, 5), 0, 3)
 _AMPERE = Architecture((8, 0), 12, 4)
 _AMPERE_A800 = Architecture((8, 0), 8, 4)
 _AMPERE_A30 = Architecture((8, 0), 4, 4)
@@ -78,6 +79,11 @@ _BLACKWELL_PRO = Architecture((12, 0), 0, 5)
 _BLACKWELL_GEFORCE = Architecture((12, 0), 0, 5, peer_access=False)
 
 _BY_NAME: tuple[tuple[str, Architecture], ...] = (
+    # Turing's numbers came again with Ampere, Ada and Blackwell: 3000 to 5000 without "Quadro" are theirs.
+    ("*quadro rtx 3000*", _TURING_NO_LINK),
+    ("*quadro rtx 4000*", _TURING_NO_LINK),
+    ("*quadro rtx 5000*", _TURING_ONE_LINK),
+    ("*quadro rtx *", _TURING),
     ("*gb300*", Architecture((10, 3), 18, 5)),
     ("*b300*", Architecture((10, 3), 18, 5)),
     ("*gb200*", _BLACKWELL),
@@ -121,13 +127,12 @@ _BY_NAME: tuple[tuple[str, Architecture], ...] = (
     ("*v100*", _VOLTA),
     ("*titan v*", Architecture((7, 0), 0, 3)),
     ("*titan rtx*", _TURING),
-    ("*quadro rtx*", _TURING),
     ("*rtx 8000*", _TURING),
     ("*rtx 6000d*", _BLACKWELL_PRO),
     ("*rtx 6000*", _TURING),
     ("*rtx 2080*", Architecture((7, 5), 2, 3, peer_access=False)),
     ("*rtx 20*", Architecture((7, 5), 0, 3, peer_access=False)),
-    ("*t4", _TURING_T4),
+    ("*t4", _TURING_NO_LINK),
     ("*p100*", _PASCAL),
     ("*p40*", _PASCAL_GEFORCE),
     ("*p4", _PASCAL_GEFORCE),

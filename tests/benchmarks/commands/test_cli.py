@@ -132,6 +132,49 @@ def test_a_partial_matrix_is_shown_with_a_warning(tmp_path: Path) -> None:
     assert f"warning: {file} is partial: 6 of 28 pairs of GPUs" in done.stderr
 
 
+def test_a_matrix_whose_gpus_are_not_named_is_planned_with_a_warning(tmp_path: Path) -> None:
+    """An H100 NVL has PCIe 5, and a figure for PCIe 3 is a fourth of its bandwidth."""
+    file = tmp_path / "matrix.txt"
+    file.write_text(print_matrix(machine("h100-nvl-8-pairs")))
+    asks = ("plan", str(file), "--gpus", "4")
+    assert f"warning: {file} does not say which GPUs these are" in bench(*asks).stderr
+    assert bench(*asks, "--gpu-model", "NVIDIA H100 NVL").stderr == ""
+
+
+def test_a_model_that_nobody_knows_is_refused() -> None:
+    """A name that says nothing would plan as no name does, and without a warning."""
+    done = bench("plan", "hgx-h100", "--gpus", "2", "--gpu-model", "Banana 9000")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--gpu-model 'Banana 9000': no GPU that we know" in done.stderr
+
+
+def test_what_a_file_leaves_out_is_said_with_its_line(tmp_path: Path) -> None:
+    """Of a matrix and of XML."""
+    matrix, xml = tmp_path / "matrix.txt", tmp_path / "topo.xml"
+    matrix.write_text("GPU0 GPU1\nGPU0 X NV4 <- bridge\nGPU1 NV4 X\n")
+    bare = '<pci busid="0000:01:00.0" class="0x030200"/>'
+    xml.write_text(f'$ cat topo.xml\n<system version="1">\n<cpu numaid="0">{bare}</cpu>\n</system>\n')
+    assert f"warning: {matrix}:2: '<- bridge' after the cells is left out" in bench("show", str(matrix)).stderr
+    assert f"warning: {xml}:3: the file says nothing of NVLinks" in bench("plan", str(xml), "--gpus", "1").stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_files_of_other_systems_are_read(tmp_path: Path, encoding: str) -> None:
+    """PowerShell's `>` writes UTF-16, with a mark or without."""
+    file = tmp_path / "matrix.txt"
+    for name in ("rtx-3090-2", "hgx-h100"):
+        text = print_matrix(machine(name))
+        file.write_bytes(text.replace("\n", "\r\n").encode(encoding))
+        assert load_topology(str(file)).matrix == machine(name).matrix
+
+
+def test_a_file_that_is_no_text_is_refused_by_its_encoding(tmp_path: Path) -> None:
+    """Half a character of UTF-16 is no UTF-8."""
+    file = tmp_path / "matrix.txt"
+    file.write_bytes(b"\xff\xfeG\x00P")
+    assert "not UTF-16" in bench("show", str(file)).stderr
+
+
 def test_a_broken_file_is_named_with_line_and_reason(tmp_path: Path) -> None:
     """A matrix whose two halves disagree is refused where it does."""
     broken = tmp_path / "broken.txt"
@@ -180,7 +223,8 @@ def test_output_that_cannot_be_written_is_no_answer() -> None:
 
 def test_reads_a_matrix_from_stdin() -> None:
     """`nvidia-smi topo -m | gputopo-bench show -` works, as a program of its own."""
-    done = run("benchmarks", "show", "-", "-o", "json", text=print_matrix(machine("rtx-3090-2")))
+    asks = ("show", "-", "-o", "json", "--gpu-model", "NVIDIA GeForce RTX 3090")
+    done = run("benchmarks", *asks, text=print_matrix(machine("rtx-3090-2")))
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["matrix"] == [["X", "NV4"], ["NV4", "X"]]
 
