@@ -166,28 +166,39 @@ def _block(lines: Sequence[str], at: int, is_header: Callable[[Line], bool]) -> 
         return None
     rows: list[list[int]] = []
     is_open, in_block, place = False, True, header[-1] + 1
+    stray: int | None = None
     while place < len(lines):
         line = _without(lines[place], prefix)
         if _is_blank(line):
             is_open = False
         elif _LEGEND.match(line) or (rows and _may_be_header(line)):
             break
-        elif (begin := _row_start(line)) is not None:
+        elif _row_start(line) is not None:
+            if stray is not None:
+                raise SourceError(stray + 1, 1, "a line between two rows that is none: was the line before it wrapped?")
             rows.append([place])
-            is_open, in_block = begin >= 0, True
+            is_open = in_block = True
         elif in_block and _is_fragment(line):
             if not is_open:
                 raise SourceError(place + 1, 1, "values without the device of their row: was the line wrapped?")
             rows[-1].append(place)
         elif not rows and _may_be_header(line):
             break
-        elif _looks_lost(line):
-            raise SourceError(place + 1, 1, "cells without the device of their row")
+        elif _looks_lost(line) or (is_open and _begins_with_value(line)):
+            raise SourceError(place + 1, 1, "cells or values without the device of their row")
+        elif not rows and all(word in _HEADER_PARTS for word in line.split()):
+            raise SourceError(place + 1, 1, "names of columns without the header that they belong to")
         else:
+            stray = place if is_open else stray
             is_open = in_block = False
         place += 1
     joined = _join(lines, [header, *rows], prefix)
     return Block(joined[0], tuple(joined[1:]), max(place, at + 1))
+
+
+def _begins_with_value(line: str) -> bool:
+    first = (line.lstrip("> \t:]).-|").split() or [""])[0]
+    return _is_part(first) or CELLS.fullmatch(first) is not None
 
 
 def _looks_lost(line: str) -> bool:

@@ -279,6 +279,11 @@ def test_a_list_that_was_cut_is_refused() -> None:
     assert (line, "64-127,192-2 is no list" in reason) == (2, True)
 
 
+def test_a_header_that_was_cut_is_refused() -> None:
+    """Its last column would be taken for another one."""
+    assert refusal(PAIR.replace("NUMA Affinity", "NUMA Aff")) == (1, "'NUMA Aff' names no column: was the header cut?")
+
+
 def test_a_line_that_may_end_in_two_ways_is_refused() -> None:
     """Nothing here shows whether the terminal was wider than the longest line, and the list ends with 95 or 950."""
     text = "GPU0 GPU1CPU Affinity\nNUMA Affinity\nGPU0 X NV4 0-31,64-95\n0\nGPU1 NV4 X 0-31\n0\n"
@@ -289,7 +294,19 @@ def test_a_line_that_may_end_in_two_ways_is_refused() -> None:
 def test_values_without_their_row_are_refused() -> None:
     """They would be lost."""
     assert refusal(PAIR + "\n0-31 N/A\n") == (4, "values without the device of their row: was the line wrapped?")
-    assert refusal("GPU0 GPU1\nGPU0 X NV4\nthe second NV4 X\n") == (3, "cells without the device of their row")
+    assert refusal("GPU0 GPU1\nGPU0 X NV4\nthe second NV4 X\n") == (
+        3,
+        "cells or values without the device of their row",
+    )
+    assert refusal(PAIR + "1 N/A <- first\n") == (3, "cells or values without the device of their row")
+    names = refusal("GPU0 GPU1 CPU Affinity\n\nNUMA Affinity\n\nGPU0 X NV4 1\n")
+    assert names == (3, "names of columns without the header that they belong to")
+
+
+def test_a_line_between_rows_is_not_passed_over() -> None:
+    """Behind two prefixes the rest of a row looks like prose."""
+    line, reason = refusal("> a: GPU0 GPU1\n> a: GPU0 X NV4\n> b 0-3\n> a: GPU1 NV4 X\n")
+    assert (line, reason) == (3, "a line between two rows that is none: was the line before it wrapped?")
 
 
 def test_a_device_may_end_with_a_colon() -> None:
