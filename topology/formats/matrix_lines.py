@@ -138,18 +138,26 @@ def _is_blank(line: str) -> bool:
 class _Prefix:
     """What a log or a mail puts before each line; digits in it may change from line to line."""
 
-    def __init__(self, header: str) -> None:
+    def __init__(self, header: str, place: int) -> None:
         first = _LABEL.search(header)
         before = header[: first.start()].rstrip() if first else ""
         parts = (r"\d+" if part.isdecimal() else re.escape(part) for part in re.findall(r"\d+|[^\d\s]+", before))
         self._pattern = re.compile(r"\s*" + r"\s*".join(parts), re.ASCII)
         self.is_number = bool(before) and not before.strip(" \t0123456789:.)")
+        self._first = place - _number(before)
         self.is_there = not _is_blank_run(before)
 
-    def of(self, line: str) -> int:
-        """Return how long it is in a line."""
-        found = self._pattern.match(line) if self.is_there else None
-        return found.end() if found else 0
+    def of(self, lines: Sequence[str], place: int) -> int:
+        """Return how long it is in a line; a number that does not count the lines is a value."""
+        found = self._pattern.match(lines[place]) if self.is_there else None
+        if found is None or (self.is_number and place - _number(found[0]) != self._first):
+            return 0
+        return found.end()
+
+
+def _number(text: str) -> int:
+    digits = re.search(r"\d{1,9}", text, re.ASCII)
+    return int(digits[0]) if digits else 0
 
 
 def _is_blank_run(text: str) -> bool:
@@ -158,17 +166,17 @@ def _is_blank_run(text: str) -> bool:
 
 def _block(lines: Sequence[str], at: int, is_header: Callable[[Line], bool]) -> Block | None:
     """Collect the pieces of a header and of the rows below it, and join them."""
-    prefix = _Prefix(lines[at])
+    prefix = _Prefix(lines[at], at)
     header = _header_pieces(lines, at, prefix)
     if len(header) > 1 and not _is_header_of(lines, header, prefix, is_header):
         header = [at]
-    if len(header) == 1 and not is_header(Line(at + 1, _blanked(_without(lines[at], prefix)))):
+    if len(header) == 1 and not is_header(Line(at + 1, _blanked(_without(lines, at, prefix)))):
         return None
     rows: list[list[int]] = []
     is_open, in_block, place = False, True, header[-1] + 1
     stray: int | None = None
     while place < len(lines):
-        line = _without(lines[place], prefix)
+        line = _without(lines, place, prefix)
         if _is_blank(line):
             is_open = False
         elif _LEGEND.match(line) or (rows and _may_be_header(line)):
@@ -184,11 +192,9 @@ def _block(lines: Sequence[str], at: int, is_header: Callable[[Line], bool]) -> 
             rows[-1].append(place)
         elif not rows and _may_be_header(line):
             break
-        elif _looks_lost(line) or (is_open and _begins_with_value(line)):
-            raise SourceError(place + 1, 1, "cells or values without the device of their row")
-        elif not rows and all(word in _HEADER_PARTS for word in line.split()):
-            raise SourceError(place + 1, 1, "names of columns without the header that they belong to")
         else:
+            if lost := _why_lost(line, is_open=is_open, has_rows=bool(rows)):
+                raise SourceError(place + 1, 1, lost)
             stray = place if is_open else stray
             is_open = in_block = False
         place += 1
@@ -201,16 +207,21 @@ def _begins_with_value(line: str) -> bool:
     return _is_part(first) or CELLS.fullmatch(first) is not None
 
 
-def _looks_lost(line: str) -> bool:
-    words = line.split()
+def _why_lost(line: str, *, is_open: bool, has_rows: bool) -> str | None:
+    """Say which part of a matrix a line is that belongs to nothing; `None` if it is prose."""
+    words = line.replace("|", " ").split()
     cells = sum(1 for word in words if CELLS.fullmatch(word))
-    return cells > 1 and 2 * cells >= len(words)
+    if (cells > 1 and 2 * cells >= len(words)) or (is_open and _begins_with_value(line)):
+        return "cells or values without the device of their row"
+    if not has_rows and all(word in _HEADER_PARTS for word in words):
+        return "names of columns without the header that they belong to"
+    return None
 
 
 def _is_header_of(
     lines: Sequence[str], pieces: Sequence[int], prefix: _Prefix, is_header: Callable[[Line], bool]
 ) -> bool:
-    parts = [lines[pieces[0]].rstrip(), *(lines[place][prefix.of(lines[place]) :].strip() for place in pieces[1:])]
+    parts = [lines[pieces[0]].rstrip(), *(lines[place][prefix.of(lines, place) :].strip() for place in pieces[1:])]
     try:
         return is_header(Line(pieces[0] + 1, _blanked("".join(parts))))
     except SourceError:
@@ -221,7 +232,7 @@ def _header_pieces(lines: Sequence[str], at: int, prefix: _Prefix) -> list[int]:
     """Return where a header stands that something may have wrapped: everything up to the first row, if that is near."""
     pieces = [at]
     for place in range(at + 1, min(at + _MAX_PIECES, len(lines))):
-        line = _without(lines[place], prefix)
+        line = _without(lines, place, prefix)
         if _row_start(line) is not None:
             return pieces
         if not line.strip() or _LEGEND.match(line):
@@ -244,15 +255,15 @@ def _row_start(line: str) -> int | None:
     return None
 
 
-def _without(line: str, prefix: _Prefix) -> str:
-    length = prefix.of(line)
-    return " " * length + line[length:]
+def _without(lines: Sequence[str], place: int, prefix: _Prefix) -> str:
+    length = prefix.of(lines, place)
+    return " " * length + lines[place][length:]
 
 
 def _join(lines: Sequence[str], groups: Sequence[Sequence[int]], prefix: _Prefix) -> list[Line]:
     """Join the pieces of each line at the width at which they were wrapped."""
     if all(len(group) == 1 for group in groups):
-        return [Line(group[0] + 1, _blanked(_without(lines[group[0]], prefix))) for group in groups]
+        return [Line(group[0] + 1, _blanked(_without(lines, group[0], prefix))) for group in groups]
     pieces = _pieces(lines, groups, prefix)
     cut = [piece for group in pieces for piece in group[:-1]]
     if len({len(piece) for piece in cut}) > 1:
@@ -299,14 +310,14 @@ def _at_width(texts: Sequence[str], width: int, *, is_header: bool) -> str:
 def _pieces(lines: Sequence[str], groups: Sequence[Sequence[int]], prefix: _Prefix) -> list[list[str]]:
     """Return all pieces without the prefix that each of them has, or with blanks for one that only the first have."""
     rest = [place for group in groups for place in group[1:]]
-    has = [place for place in rest if prefix.of(lines[place])]
+    has = [place for place in rest if prefix.of(lines, place)]
     if has and (len(has) < len(rest) or prefix.is_number):
         raise SourceError(has[0] + 1, 1, "a wrapped line, and a prefix that cannot be told from its values")
     if not has:
-        return [[_without(lines[place], prefix) for place in group] for group in groups]
-    starts = [lines[group[0]][prefix.of(lines[group[0]]) :] for group in groups[1:]]
+        return [[_without(lines, place, prefix) for place in group] for group in groups]
+    starts = [lines[group[0]][prefix.of(lines, group[0]) :] for group in groups[1:]]
     indent = min((len(start) - len(start.lstrip(" ")) for start in starts), default=0)
-    return [[_cut(lines[place], prefix.of(lines[place]), indent) for place in group] for group in groups]
+    return [[_cut(lines[place], prefix.of(lines, place), indent) for place in group] for group in groups]
 
 
 def _cut(line: str, length: int, indent: int) -> str:

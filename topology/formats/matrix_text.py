@@ -162,7 +162,7 @@ def _read_header(header: Line) -> Table | None:
             return None
     if not devices or not GPU.fullmatch(devices[0]):
         return None
-    if cut := _TRAILING.sub("", line[trailing[0][1] :]).strip() if trailing else "":
+    if cut := _TRAILING.sub("", line[trailing[0][1] :]).strip(" \t|") if trailing else "":
         raise SourceError(header.number, line.rfind(cut) + 1, f"{cut[:32]!r} names no column: was the header cut?")
     if len(set(devices)) < len(devices):
         raise SourceError(header.number, 1, "the header names a device twice")

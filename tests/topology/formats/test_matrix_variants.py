@@ -180,13 +180,18 @@ def bare(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("#")) + "\n"
 
 
-def differs(original: NodeTopology, text: str) -> str | None:
+def unnamed(node: NodeTopology) -> NodeTopology:
+    """Return a node whose NICs have only their labels, as a table without a legend has them."""
+    return parse_matrix(print_matrix(node, legend=False))
+
+
+def differs(original: NodeTopology, text: str, *, without_legend: bool = False) -> str | None:
     """Say what is wrong with how a variant is read, if anything is."""
     try:
         node = parse_matrix(text)
     except SourceError as refusal:
         return None if refusal.line else f"refused without a line: {refusal.reason}"
-    return None if node == original else "another topology"
+    return None if (unnamed(node) if without_legend else node) == original else "another topology"
 
 
 def test_no_width_of_a_terminal_makes_it_another_machine(shared_dir: Path) -> None:
@@ -205,6 +210,22 @@ def test_no_width_of_a_terminal_makes_it_another_machine(shared_dir: Path) -> No
                     read += _is_read(variant)
     assert wrong == []
     assert read > 0.95 * total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_no_width_makes_a_framed_or_prefixed_matrix_another_machine(shared_dir: Path, kind: str) -> None:
+    """Logs and tables are wrapped, too, by a terminal or between words."""
+    wrong = []
+    for offset, (name, text) in enumerate(texts(shared_dir).items()):
+        framed = VARIANTS[kind](bare(text))
+        original = unnamed(parse_matrix(framed))
+        for wrapper in (at_width, filled_at_width):
+            for width in WIDTHS[offset % 53 :: 53]:
+                variant = wrapper(width)(framed)
+                if fault := differs(original, variant, without_legend=True):
+                    wrong.append((name, wrapper.__name__, width, fault))
+    assert wrong == []
 
 
 def _is_read(text: str) -> bool:
@@ -230,10 +251,7 @@ def test_no_frame_or_prefix_makes_it_another_machine(shared_dir: Path, kind: str
             continue
         if legend and kind in {"markdown", "markdown without edges", "bold markdown", "RST grid", "box"}:
             # A table has no legend.
-            node, expected = (
-                parse_matrix(print_matrix(node, legend=False)),
-                parse_matrix(print_matrix(original, legend=False)),
-            )
+            node, expected = unnamed(node), unnamed(original)
         else:
             expected = original
         if node != expected:
