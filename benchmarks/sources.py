@@ -42,7 +42,7 @@ def load_topology(
 
 def _parsed(source: str, text: str, gpu_model: str | None, warn: Callable[[str], None]) -> NodeTopology:
     try:
-        if _XML.search(text) or text.lstrip().startswith("<"):
+        if _XML.search(text) or (text.lstrip().startswith("<") and "GPU0" not in text):
             return parse_nccl_xml(text, gpu_model, lambda line, what: warn(f"{source}:{line}: {what}"))
         if text.lstrip().startswith("{"):
             return decode_topology(text)

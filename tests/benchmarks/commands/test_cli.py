@@ -168,6 +168,13 @@ def test_files_of_other_systems_are_read(tmp_path: Path, encoding: str) -> None:
         assert load_topology(str(file)).matrix == machine(name).matrix
 
 
+def test_a_matrix_between_tags_is_no_xml(tmp_path: Path) -> None:
+    """Issues quote it so."""
+    file = tmp_path / "matrix.txt"
+    file.write_text(f"<pre>\n{print_matrix(machine('rtx-3090-2'))}</pre>\n")
+    assert load_topology(str(file)).matrix == machine("rtx-3090-2").matrix
+
+
 def test_a_file_that_is_no_text_is_refused_by_its_encoding(tmp_path: Path) -> None:
     """Half a character of UTF-16 is no UTF-8."""
     file = tmp_path / "matrix.txt"
