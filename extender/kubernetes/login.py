@@ -73,7 +73,9 @@ async def _run(account: Account) -> dict[str, Any]:
     try:
         status = await ExecProvider(ConfigNode("exec", settings)).run()  # type: ignore[no-untyped-call]
     except FileNotFoundError as error:
-        raise ConfigException(" ".join((f"{where}: not found", settings.get("installHint", ""))).strip()) from error
+        raise ConfigException(
+            " ".join((f"{where}: not found", str(settings.get("installHint", "")))).strip()
+        ) from error
     except (ConfigException, KeyError, OSError, TypeError) as error:
         raise ConfigException(f"{where}: {error}") from error
     said = status if isinstance(status, dict) else {}
