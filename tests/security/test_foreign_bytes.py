@@ -61,7 +61,7 @@ from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Expired, Unavailable
 from extender.kubernetes.rest import Request, to_reply
-from tests.security.hostile import ALWAYS, hostile
+from tests.security.foreign_bytes import ALWAYS, hostile
 from topology.annotations.codec import decode_topology, encode_topology
 from topology.annotations.measurements import decode_measurements
 from topology.annotations.overrides import Override, Word, decode_overrides, encode_overrides
@@ -209,6 +209,7 @@ def test_checks_of_the_cluster_survive_every_answer(body: bytes, status: int) ->
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 @given(text=hostile(HONEST["yaml"], HONEST["page"]), is_packed=st.booleans())
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
 def test_files_of_others_are_read_or_refused(tmp_path: Path, text: bytes, is_packed: bool) -> None:
@@ -216,6 +217,7 @@ def test_files_of_others_are_read_or_refused(tmp_path: Path, text: bytes, is_pac
     read_as_every_kind_of_file(tmp_path, gzip.compress(text) if is_packed else text)
 
 
+@pytest.mark.slow
 def test_files_that_once_brought_a_reader_down_do_so_to_none(tmp_path: Path) -> None:
     """Among them a snapshot that ends too early, one that is deep, and dates and numbers of YAML that are none."""
     cut, deep = gzip.compress(HONEST["page"])[:-3], b'{"kind":"List","items":[' + b'{"a":' * 30_000
