@@ -45,7 +45,9 @@ def claims_left(
         return PLENTY
     longer, text = _longer(gpus.devices), payloads.ledger.text or ""
     added = 3 * len(gpus.devices)
-    is_ample = len(text) + added * (SHARE_CLAIM_BYTES + longer) <= MAX_BYTES and len(ledger.claims) + added <= MAX_DEVICES
+    is_ample = (
+        len(text) + added * (SHARE_CLAIM_BYTES + longer) <= MAX_BYTES and len(ledger.claims) + added <= MAX_DEVICES
+    )
     if is_ample and not _shares(payloads):
         return PLENTY  # so it is on nearly all nodes
     missing, uuids = missing_claims(), set(gpus.uuids)
