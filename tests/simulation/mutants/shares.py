@@ -35,7 +35,7 @@ def bound_ignored(*facts: Any) -> Shares:
 
 def shared_taken_for_free(node: Any, payloads: Any, holdings: Any, holders: Any, free: int, *facts: Any) -> Any:
     """Give GPUs whole that others have shares of."""
-    (*_, uses) = facts
+    (*_, uses, _) = facts
     shared = sum(1 << place for place, uuid in enumerate(payloads.topology.value.uuids) if uuid in uses)
     return _shape(node, payloads, holdings, holders, free | shared, *facts)
 
