@@ -214,8 +214,9 @@ class _Bind:
         if isinstance(held, Placement):
             verdict: Decision = held
         else:
-            rails = RailsOfGroup(self._state, uid, now).on(view)
-            verdict = view.decide_yielding(uid, request, holds.others(uid, now).get(view.name, NOTHING), rails=rails)
+            rails, others = RailsOfGroup(self._state, uid, now).on(view), holds.others(uid, now)
+            to_come = self._state.shapes.to_come(view.shape)
+            verdict = view.decide_yielding(uid, request, others.get(view.name, NOTHING), to_come, rails)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen

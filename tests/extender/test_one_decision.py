@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -183,7 +183,31 @@ def taken_by_bind(state: ClusterState, asked: Pod, name: str) -> frozenset[str] 
     return frozenset(found.gpu for found in decode_ledger(intent.ledger).claims if found.uid == "p")
 
 
+def sharing(used: range, shared: frozenset[int], max_gpus: int) -> Drawn:
+    """Return a node of eight GPUs with CPU for two pods."""
+    nothing = frozenset[int]()
+    return Drawn(
+        "a100-pcie-8-pairs",
+        Mode.ENFORCE,
+        frozenset(used),
+        nothing,
+        nothing,
+        nothing,
+        0,
+        16,
+        "",
+        False,
+        shared,
+        max_gpus,
+    )
+
+
+NOT_FORETOLD = [sharing(range(3, 8), frozenset(), 1), sharing(range(3, 7), frozenset({7}), 3)]
+"""Two nodes for a share: what is said of the second one holds where prioritize has kept GPUs on the first."""
+
+
 @settings(max_examples=60, deadline=None)
+@example(NOT_FORETOLD, sharer("p", 5), 0)
 @given(st.lists(nodes(), min_size=1, max_size=3), pods(), st.sampled_from([0, 16]))
 def test_what_is_said_is_what_is_done(several: list[Drawn], asked: Pod, candidates: int) -> None:
     """Node by node, with claims, holds, groups, modes, doubts, CPU and pods that bypassed us, in any mixture."""

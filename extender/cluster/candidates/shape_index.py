@@ -109,6 +109,10 @@ class ShapeIndex:
         order.catch_up()
         return order
 
+    def to_come(self, shape: Shape) -> DemandProfile | None:
+        """Return the same as the orders do, for a decision on one node."""
+        return _met_by(shape, self._to_come)
+
     def prepare(self, request: GpuRequest, steps: int, namespace: str = "", *, counts: bool = False) -> bool:
         """Decide for so many steps on shapes that are new, and count how many pods fit there; returns whether none are left."""
         order = self._begun(request, namespace)
@@ -336,10 +340,7 @@ class Order:
 
     def to_come(self, shape: Shape) -> DemandProfile | None:
         """Return the pods to come that scores count with, as a node of this shape meets them."""
-        if self._to_come is None or shape.topology_class is None or not shape.topology_class.node.gpus:
-            return None
-        gpu = shape.topology_class.node.gpus[0]
-        return self._to_come.at(gpu.model, max(shape.shares.share_gib, default=(gpu.memory_bytes or 0) >> 30))
+        return _met_by(shape, self._to_come)
 
     def census(self, names: frozenset[str], locations: Mapping[str, Location]) -> Census:
         """Count the nodes that fit, of those in `names`; linear in these."""
@@ -410,3 +411,10 @@ def _may_be_answered(bucket: Bucket, news: int) -> bool:
     """Whether a shape may be decided on that had no node, or no answer when its class had so much news."""
     of = bucket.shape.topology_class
     return bool(bucket.names) and (of is None or of.news != news or not of.effort.is_bounded)
+
+
+def _met_by(shape: Shape, to_come: PodsToCome | None) -> DemandProfile | None:
+    if to_come is None or shape.topology_class is None or not shape.topology_class.node.gpus:
+        return None
+    gpu = shape.topology_class.node.gpus[0]
+    return to_come.at(gpu.model, max(shape.shares.share_gib, default=(gpu.memory_bytes or 0) >> 30))
