@@ -10,6 +10,8 @@ from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.pods import is_running, refusal, submit
 from tests.cluster.objects import Json
 from tests.cluster.polling import TimedOut, eventually
+from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 
 _SOON_SECONDS = 5.0
 _SECONDS_TO_COME_BACK = 20.0
@@ -50,8 +52,8 @@ class Side:
         return f"{name}-{self.node.name}"
 
     def _is_promised(self) -> bool:
-        annotations = self.node.object()["metadata"]["annotations"]
-        return "GPU-" in annotations.get("alloc.gputopo.dev/ledger", "")
+        ledger = self.node.annotation(keys.LEDGER)
+        return ledger is not None and bool(decode_ledger(ledger).claims)
 
 
 def islands_broken(side: Side, rounds: int) -> int:
