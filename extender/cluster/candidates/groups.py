@@ -4,8 +4,9 @@ Pods on the way count where they will probably be: a claim says so, or a soft ho
 behind a scheduling gate, or on their way out, are nowhere and wait for no room.
 
 A group is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups.
-Its size is believed for itself. Towards other groups it counts for a short time, and for no more than twice the pods that exist:
-anybody can write a large number. Only a Job, a JobSet or a PodGroup may state more.
+Its size is believed for itself. Towards other groups it counts for a short time. Groups of its own namespace believe it as well,
+and those of other namespaces up to twice the pods that exist: a tenant can write any number, and a false one harms that tenant
+alone. A Job, a JobSet or a PodGroup may state more.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Groups:
     ) -> Counter[Domain]:
         """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
 
-        Linear in the pods of groups that have begun and are not whole.
+        Linear in the pods of groups that have begun and are not whole. The GPUs of all of them are added up before they are
+        counted in pods, so that many small groups keep no more room than one that is as large as all of them.
 
         Args:
             key: The group that asks.
@@ -173,17 +175,17 @@ class Groups:
             age_of: Creation timestamp → seconds.
 
         """
-        reserved: Counter[Domain] = Counter()
+        reserved_gpus: Counter[Domain] = Counter()
         begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
         for other in begun - {key}:
             members = self._members[other].values()
-            size = self._size_for_others(other) if _is_young(members, age_of) else None
+            size = self._size_for(key[0], other) if _is_young(members, age_of) else None
             found = self.progress(other, size, place_of)
             waiting = (member.pod for member in members if member.is_alive and not member.is_gated)
             theirs = max((pod.gpus or len(pod.shares) for pod in waiting), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
-                reserved[domain] += -(-found.rest * theirs // gpus)
-        return reserved
+                reserved_gpus[domain] += found.rest * theirs
+        return Counter({domain: -(-theirs // gpus) for domain, theirs in reserved_gpus.items() if theirs})
 
     def _unfinished(self) -> set[GroupKey]:
         """Return the groups that have a bound pod, and others to be placed."""
@@ -197,10 +199,12 @@ class Groups:
         said = max((member.request.size or 0 for member in self._members.get(key, {}).values()), default=0)
         return said or self._known_sizes.get(key, 0)
 
-    def _size_for_others(self, key: GroupKey) -> int:
-        """Return the size that other groups have to respect, without the pods behind gates."""
+    def _size_for(self, namespace: str, key: GroupKey) -> int:
+        """Return the size of a group that groups of a namespace have to respect, without the pods behind gates."""
         members = self._members[key].values()
         gated = sum(member.is_gated for member in members)
+        if namespace == key[0]:
+            return self._size(key) - gated
         existing = sum(member.is_alive for member in members) - gated
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
         credible = max(BELIEVED_FACTOR * existing + done, self._known_sizes.get(key, 0) - gated)

@@ -42,6 +42,11 @@ TRIES = 4
 WARM_UP = 12
 PAGES = ("/", "/v1/inspect/nodes?limit=200", "/v1/inspect/pods", "/decisions", "/fragmentation", "/metrics", "/readyz")
 OCCUPANT_NAMESPACE = "default"
+LITTLE_ADDED = "a call costs others little"
+SHORT_PIECES = "no piece of work is long"
+LIVEZ_IN_TIME = "/livez answers within a second"
+OF_CPU_TIME = frozenset({LITTLE_ADDED, SHORT_PIECES, LIVEZ_IN_TIME})
+"""The laws of CPU time. A busy machine needs more of it for the same work."""
 
 
 class Broken(AssertionError):
@@ -82,18 +87,16 @@ class Laws:
         """Hold calls for an honest pod against those of a quiet day, and have /livez answer."""
         pod = self._good(gpu_pod, 2)
         for call in await self._asked(pod):
-            self._at_most("a call costs others little", call.cpu_ms - self.quiet_ms, ADDED_MS, "ms of CPU added")
+            self._at_most(LITTLE_ADDED, call.cpu_ms - self.quiet_ms, ADDED_MS, "ms of CPU added")
         self.cluster.delete(pod)
         alive = await self.cluster.get("/livez", health=True)
         if alive.status != 200:
             raise Broken("/livez answers", f"{alive.status} {alive.body!r}")
-        self._at_most("/livez answers within a second", alive.cpu_ms, LIVEZ_MS, "ms of CPU")
+        self._at_most(LIVEZ_IN_TIME, alive.cpu_ms, LIVEZ_MS, "ms of CPU")
 
     async def of_the_loop(self) -> None:
         """Hold the longest piece of work since the last look against what others may wait."""
-        self._at_most(
-            "no piece of work is long", self.cluster.held_up_ms(), PIECE_MS + UNSURE_MS, "ms of CPU without a turn"
-        )
+        self._at_most(SHORT_PIECES, self.cluster.held_up_ms(), PIECE_MS + UNSURE_MS, "ms of CPU without a turn")
 
     async def of_memory(self) -> None:
         """Hold the peak of its memory against the limit."""

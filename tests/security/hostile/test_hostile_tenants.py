@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.security.hostile.laws import OF_CPU_TIME
 from tests.security.hostile.run import FAMILIES, run
 
 SEED = 13
@@ -15,22 +16,26 @@ WRITES = 4000
 """With this seed and as many pods or payloads of each family, each of the faults shows that were reported on 2026-11-27."""
 
 KNOWN = {
-    "groups": "each of many groups with one small pod keeps room for another pod, and together they keep whole racks",
     "payloads": "some of what nodes publish is read in one piece of 150 ms",
 }
-"""What is not mended yet. How long a piece of work takes depends on the machine, so the second may pass on a fast one."""
+"""What is not mended yet. How long a piece of work takes depends on the machine, so it may pass on a fast one."""
+ATTEMPTS = 3
+"""The same work takes more CPU time on a busy machine, so a law of CPU time is broken only if each attempt breaks it."""
 
 
 def _family(name: str) -> Any:
-    return pytest.param(
-        name, marks=[pytest.mark.xfail(reason=KNOWN[name], strict=name == "groups")] if name in KNOWN else []
-    )
+    return pytest.param(name, marks=[pytest.mark.xfail(reason=KNOWN[name], strict=False)] if name in KNOWN else [])
 
 
 @pytest.mark.waits
 @pytest.mark.parametrize("family", [_family(name) for name in FAMILIES])
 async def test_nobody_stops_the_others(family: str, tmp_path: Path, figure: Callable[[str], None]) -> None:
     """All laws hold for everybody else, with the same tenants each time."""
-    ended = await run(tmp_path, family, SEED, writes=WRITES)
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        ended = await run(folder, family, SEED, writes=WRITES)
+        if ended.broken is None or ended.broken.law not in OF_CPU_TIME:
+            break
     figure(f"hostile tenants: {str(ended).splitlines()[0]}")
     assert ended.broken is None, str(ended)

@@ -18,6 +18,8 @@ from topology.request.gpu_request import GpuRequest
 
 RACK = Location(rack="r1")
 KEY, OTHER = (("ml", OURS, name, "") for name in ("llama", "bert"))
+FOREIGN = ("vision", OURS, "bert", "")
+"""A group of another namespace."""
 
 
 def member(
@@ -96,7 +98,7 @@ def test_a_group_whose_last_pod_is_gone_is_forgotten() -> None:
 def test_room_is_kept_for_groups_that_have_begun(members: list[Pod], gpus: int, age: float, pods: int) -> None:
     """As many pods of the asking kind as theirs would fill; a size that nobody lives up to counts for a while only."""
     found = groups(*members)
-    reserved = found.reserved(OTHER, gpus, nowhere, (), lambda created: age)
+    reserved = found.reserved(FOREIGN, gpus, nowhere, (), lambda created: age)
     assert reserved[Level.RACK, "r1"] == pods
     assert found.reserved(KEY, gpus, nowhere, (), lambda created: age) == {}
 
@@ -104,7 +106,14 @@ def test_room_is_kept_for_groups_that_have_begun(members: list[Pod], gpus: int, 
 def test_room_is_kept_for_a_group_whose_first_pod_is_on_its_way() -> None:
     """No pod of it is bound yet."""
     found = groups(member("a"))
-    assert found.reserved(OTHER, 1, lambda uid: "n1", ["a", "unheard-of"], lambda created: 0.0)[Level.RACK, "r1"] == 1
+    assert found.reserved(FOREIGN, 1, lambda uid: "n1", ["a", "unheard-of"], lambda created: 0.0)[Level.RACK, "r1"] == 1
+
+
+def test_groups_of_one_namespace_believe_each_others_sizes() -> None:
+    """Controllers create the first pods of several groups before all others; a false size harms only the tenant that wrote it."""
+    first = groups(member("a"))
+    assert first.reserved(OTHER, 1, lambda uid: "n1", ["a"], lambda created: 0.0)[Level.RACK, "r1"] == 3
+    assert first.reserved(OTHER, 1, lambda uid: "n1", ["a"], lambda created: GRACE_SECONDS)[Level.RACK, "r1"] == 0
 
 
 FEW, MANY = {RACK: 1}, {RACK: 5}
@@ -148,10 +157,10 @@ def test_a_gated_pod_waits_for_no_room() -> None:
     """Neither for its own group, unless that says how large it is, nor against others."""
     waiting = [unsized("a", "n1"), unsized("b"), gated(unsized("c"))]
     assert groups(*waiting).progress(KEY, None, nowhere).rest == 1
-    assert groups(*waiting).reserved(OTHER, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
+    assert groups(*waiting).reserved(FOREIGN, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
     sized = groups(member("a", "n1"), gated(member("b")), gated(member("c")))
     assert sized.progress(KEY, 4, nowhere).rest == 3
-    assert sized.reserved(OTHER, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
+    assert sized.reserved(FOREIGN, 1, nowhere, (), lambda created: 0.0)[Level.RACK, "r1"] == 1
 
 
 def test_a_gated_pod_is_nowhere() -> None:

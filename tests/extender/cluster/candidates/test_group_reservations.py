@@ -31,9 +31,9 @@ def gated(made: Pod) -> Pod:
     return replace(made, spec=replace(made.spec, scheduling_gates=[{"name": "x"}]))
 
 
-def bound(rack: int, size: int, created: str, position: int = 0) -> Pod:
+def bound(rack: int, size: int, created: str, position: int = 0, group: str = "evil") -> Pod:
     """Build a pod of one GPU of a group in this rack."""
-    wants = {keys.GROUP: f"evil{rack}", keys.GROUP_SIZE: str(size)}
+    wants = {keys.GROUP: f"{group}{rack}", keys.GROUP_SIZE: str(size)}
     on = NAMES[rack * NODES_PER_RACK]
     name = f"bound-{rack}-{position}"
     return created_in(
@@ -80,10 +80,16 @@ def test_a_size_counts_for_twice_the_pods_that_exist() -> None:
     assert racks_open_to_others(state) == NODES_PER_RACK - 1
 
 
-def reserved(*pods: Pod, now: float = NOW) -> int:
-    """Return how many GPUs the group of rack 0 keeps from other groups there."""
+def reserved(*pods: Pod, now: float = NOW, gpus_each: int = 1) -> int:
+    """Return how many pods of so many GPUs the groups of rack 0 keep from other groups there."""
     other, age_of = ("good", OURS, "train", ""), Instant(0.0, now).age_seconds
-    return hall(*pods).groups.reserved(other, 1, lambda uid: None, (), age_of)[Level.RACK, "r0"]
+    return hall(*pods).groups.reserved(other, gpus_each, lambda uid: None, (), age_of)[Level.RACK, "r0"]
+
+
+def test_many_small_groups_keep_no_more_than_their_gpus() -> None:
+    """Eight groups that wait for one GPU each need one machine, and not eight."""
+    pods = [bound(0, 2, TEN_SECONDS_AGO, place, group=f"small-{place}-") for place in range(8)]
+    assert reserved(*pods, gpus_each=8) == 1
 
 
 @pytest.mark.parametrize(
