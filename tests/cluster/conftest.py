@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.binaries import find_or_build
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable
@@ -16,6 +15,7 @@ from tests.cluster.karpenter.provisioning import Provisioning
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
+from tests.world.kubelets import running_kubelets
 
 HERE = Path(__file__).parent
 

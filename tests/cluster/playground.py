@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.manifests.helm import MANIFESTS
+from tests.world.kubelets import running_kubelets
 
 FLEET = (
     SimulatedNode("p100", "dgx-1p", used=(0,)),

@@ -15,12 +15,12 @@ import pytest
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
-from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from tests.cluster.api import ApiError
 from tests.cluster.conftest import binaries
 from tests.cluster.control_plane import ControlPlane
+from tests.world.http_faults import RequestFault, Rule, Unreliable
 
 __all__ = ["binaries"]
 

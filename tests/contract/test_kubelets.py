@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.simulated.fleet import gpu_pod
-from benchmarks.simulated.kubelets import Kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE
+from tests.world.kubelets import Kubelets
 from topology.annotations import keys
 from topology.annotations.records import Observed, PlacementRecord, decode_observed, encode_placement
 

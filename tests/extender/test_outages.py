@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
+from tests.world.http_faults import RequestFault, Rule, Unreliable
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 

@@ -18,7 +18,6 @@ import msgspec
 from benchmarks.simulated.double.api import Reply as HttpReply
 from benchmarks.simulated.double.api import Request as HttpRequest
 from benchmarks.simulated.double.api import answer
-from benchmarks.simulated.double.faults import FATES, Ending, RequestFault
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
 from benchmarks.simulated.double.selectors import everything
@@ -33,6 +32,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kubernetes.rest import to_reply, to_request
 from tests.world.faults import Fault
+from tests.world.http_faults import FATES, Ending, RequestFault
 from tests.world.invariants import violations_on_the_way
 from topology.annotations import keys
 from topology.annotations.codec import digest, encode_topology

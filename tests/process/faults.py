@@ -1,6 +1,6 @@
 """What can become of one request on its way to the API server and back, whichever server it is.
 
-The words and what they mean are those of `benchmarks.simulated.double.faults`; here a `Proxy` brings them about, and only here
+The words and what they mean are those of `tests.world.http_faults`; here a `Proxy` brings them about, and only here
 a test may hold a request and let it go, or do something in the middle of it.
 """
 
@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from benchmarks.simulated.double.faults import FATES, Ending, RequestFault, refusal_body
 from tests.process.calls import Call
 from tests.process.proxy import Fault, Forward, Reply
+from tests.world.http_faults import FATES, Ending, RequestFault, refusal_body
 
 
 def of(what: RequestFault, *, retry_after_seconds: int | None = None) -> Fault:

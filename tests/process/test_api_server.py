@@ -11,7 +11,6 @@ from random import Random
 import pytest
 
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import PODS
@@ -24,6 +23,7 @@ from tests.process.proxy import Fault
 from tests.process.replica import BRISK, revoking_after
 from tests.process.tiers import everywhere, on_the_real_one
 from tests.process.world import World, pods
+from tests.world.http_faults import RequestFault
 
 NODE = SimulatedNode("n1", "hgx-h100")
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmission"

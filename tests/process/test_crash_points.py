@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
@@ -20,6 +19,7 @@ from tests.process.calls import Call, Kind
 from tests.process.proxy import Fault
 from tests.process.replica import Replica, revoking_after
 from tests.process.world import World
+from tests.world.http_faults import RequestFault
 
 Act = Callable[[], Awaitable[object]]
 Side = Callable[[Callable[[], Awaitable[None]]], Fault]

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
@@ -14,6 +13,7 @@ from tests.process import faults
 from tests.process.calls import Kind
 from tests.process.tiers import everywhere
 from tests.process.world import World, finished_at_once, pods
+from tests.world.http_faults import RequestFault
 
 NODE = SimulatedNode("n1", "hgx-h100")
 AT_ONCE = 32

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.faults import RequestFault, StreamFault, spoilt_line
 from benchmarks.simulated.double.resources import EVENTS, NODES, PODS
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, node_object
@@ -27,6 +26,7 @@ from tests.process.calls import Call, Kind
 from tests.process.proxy import Forward, Reply
 from tests.process.replica import BRISK, Replica
 from tests.process.world import World
+from tests.world.http_faults import RequestFault, StreamFault, spoilt_line
 
 SMALL = "rtx-3090-2"
 ONE = SimulatedNode("n1", SMALL)

@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.simulated.fleet import SimulatedNode, join
-from benchmarks.simulated.kubelets import Kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE
 from tests.cluster.gpu_cluster import wants
 from tests.cluster.objects import NODES, PODS
@@ -27,6 +26,7 @@ from tests.process import faults, laws
 from tests.process.backends import UNAVAILABLE, Backend, Kube, names
 from tests.process.replica import Replica
 from tests.process.scheduler import Scheduler
+from tests.world.kubelets import Kubelets
 from topology.annotations import keys
 from topology.annotations.records import Ledger, decode_ledger
 from topology.annotations.status_codec import decode_status, encode_status

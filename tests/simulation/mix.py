@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from benchmarks.simulated.double.faults import RequestFault, StreamFault
 from tests.world.faults import AnyFault, Fault
+from tests.world.http_faults import RequestFault, StreamFault
 
 Rates = Mapping[AnyFault, float]
 """Probability or weight by fault."""

@@ -1,7 +1,7 @@
 """All that tests let go wrong, each under one name; who brings it about says how, and looks up here what it is called.
 
 What can become of requests and of watches is named, with its meaning, by the API double, which also serves the demo; the same
-words are brought about over HTTP (`benchmarks.simulated.double.faults.Unreliable`), between a real process and any API server
+words are brought about over HTTP (`tests.world.http_faults.Unreliable`), between a real process and any API server
 (`tests.process.faults`), in virtual time (`tests.simulation.world`), and without a wire (`tests.extender.world`).
 Faults of machines have names of their own in the models that play them: the fake NVML and the kubelet double.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from benchmarks.simulated.double.faults import RequestFault, StreamFault
+from tests.world.http_faults import RequestFault, StreamFault
 
 
 class Fault(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
-from benchmarks.simulated.double.faults import FATES, RequestFault, StreamFault
 from tests.world.faults import Fault
+from tests.world.http_faults import FATES, RequestFault, StreamFault
 
 
 def test_no_two_faults_have_the_same_words() -> None:

@@ -12,17 +12,17 @@ from benchmarks.measure.command import Limits, Place, Report, measure_cluster
 from benchmarks.measure.job import LABELS, Wanted
 from benchmarks.measure.run import Pace
 from benchmarks.processes.client import MERGE_PATCH, Json, RequestRefused
-from benchmarks.simulated.double.faults import Unreliable
 from benchmarks.simulated.double.resources import POD_LOG
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.jobs import JobController
-from benchmarks.simulated.kubelets import Kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE
 from benchmarks.simulated.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.benchmarks.measure.nccl import write_all_reduce_perf
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
+from tests.world.http_faults import Unreliable
+from tests.world.job_controller import JobController
+from tests.world.kubelets import Kubelets
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 

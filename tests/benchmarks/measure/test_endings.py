@@ -13,9 +13,9 @@ from benchmarks.measure.command import EXIT_INTERRUPTED, Place
 from benchmarks.measure.job import LABELS
 from benchmarks.measure.run import _whole
 from benchmarks.processes.client import Json
-from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from tests.benchmarks.measure.at_work import JOBS, PAIRS, PODS, TWO, at_work, measured
 from tests.extender.polling import eventually, until
+from tests.world.http_faults import RequestFault, Rule, Unreliable
 from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 

@@ -9,11 +9,11 @@ import pytest
 from benchmarks.measure.cluster import KEY
 from benchmarks.measure.command import Limits, Place
 from benchmarks.measure.store import Unusable
-from benchmarks.simulated.double.faults import RequestFault, Rule, Unreliable
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
 from tests.benchmarks.measure.at_work import CONFIG_MAPS, JOBS, PAIRS, PODS, TWO, at_work, measured
 from tests.extender.polling import eventually
+from tests.world.http_faults import RequestFault, Rule, Unreliable
 from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 

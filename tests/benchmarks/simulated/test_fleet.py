@@ -16,8 +16,8 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer, Faultless, Handler
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
-from benchmarks.simulated.kubelets import Kubelets, running_kubelets
 from benchmarks.simulated.pod_life import EXIT_CODE, message, next_status
+from tests.world.kubelets import Kubelets, running_kubelets
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import (

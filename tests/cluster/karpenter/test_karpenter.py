@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.api import ApiError
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import ACCOUNT
@@ -28,6 +27,7 @@ from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
+from tests.world.kubelets import running_kubelets
 
 pytestmark = [pytest.mark.slow]
 

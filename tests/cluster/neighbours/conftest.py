@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.go_build import BinariesUnavailable
@@ -20,6 +19,7 @@ from tests.cluster.neighbours.programs import find_or_build
 from tests.cluster.sweep import sweep
 from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
+from tests.world.kubelets import running_kubelets
 
 _OWNERS = (
     controllers.WORKLOADS,

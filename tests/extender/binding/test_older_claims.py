@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.simulated.double.faults import RequestFault
 from extender.binding.intents import (
     BindPod,
     Conflict,
@@ -39,6 +38,7 @@ from tests.extender.world import (
     meddle_before,
 )
 from tests.world.faults import Fault
+from tests.world.http_faults import RequestFault
 
 NODES = ("n1", "n2", "n3")
 POLICY = Refused(403, "403: policy require-cost-center")

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Intent, Reply
 from extender.binding.outcome import Bound, Outcome
@@ -24,6 +23,7 @@ from extender.binding.release import Attention, release
 from tests.extender.exploration import Choices, explore
 from tests.extender.world import Crash, Replica, World, delay_request, deliver, drive
 from tests.world.faults import Fault
+from tests.world.http_faults import RequestFault
 from topology.formats.catalog import machine
 
 T = TypeVar("T")

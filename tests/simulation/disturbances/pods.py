@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from random import Random
 
-from benchmarks.simulated.double.faults import RequestFault
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import PODS, Object
 from benchmarks.simulated.pod_life import EXIT_CODE
@@ -17,6 +16,7 @@ from tests.simulation.world.scheduler import NAME as SCHEDULER
 from tests.simulation.world.scheduler import sharing_class_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.world.faults import AnyFault, Fault
+from tests.world.http_faults import RequestFault
 from topology.annotations import keys
 
 _MOST_WAITING = 5

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.simulated.double.faults import StreamFault
 from tests.simulation.mix import only
 from tests.simulation.mutants import bugs, seams
 from tests.simulation.mutants.mutant import DOUBLE, STUCK, Mutant
 from tests.world.faults import Fault
+from tests.world.http_faults import StreamFault
 
 _NODES_COME_AND_GO = only({StreamFault.LATE: 0.6, Fault.NODE_DELETED: 1.0, Fault.POD_ENDED: 1.0}, event_seconds=0.5)
 _NAMESAKES = only({Fault.POD_NAMESAKE: 3.0, Fault.POD_ENDED: 1.0, Fault.LATE_BINDING: 0.3}, event_seconds=0.5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.simulated.double.faults import RequestFault, StreamFault
 from tests.simulation.mix import only
 from tests.simulation.mutants import bugs, seams
 from tests.simulation.mutants.mutant import DOUBLE, Mutant
 from tests.world.faults import Fault
+from tests.world.http_faults import RequestFault, StreamFault
 
 _SICK_WHILE_BINDING = only(
     {Fault.LATE_BINDING: 0.8, Fault.GPU_SICK: 1.0, Fault.POD_ENDED: 1.0},

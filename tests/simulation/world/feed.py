@@ -10,13 +10,13 @@ from random import Random
 import msgspec
 
 from benchmarks.simulated.double.api import Stream
-from benchmarks.simulated.double.faults import StreamFault, spoilt_line
 from benchmarks.simulated.double.resources import Object
 from benchmarks.simulated.double.status import ApiError
 from benchmarks.simulated.double.store import Store
 from tests.simulation.mix import STREAM_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
+from tests.world.http_faults import StreamFault, spoilt_line
 
 _BOOKMARK_SECONDS = 4.0
 _LATEST_SECONDS = 30.0

@@ -14,11 +14,11 @@ from random import Random
 import msgspec
 
 from benchmarks.simulated.double.api import Reply, Request, Stream
-from benchmarks.simulated.double.faults import FATES, Ending, Fate, RequestFault, refusal_body
 from tests.simulation.mix import REQUEST_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.server import Server
+from tests.world.http_faults import FATES, Ending, Fate, RequestFault, refusal_body
 
 _LONGEST_SECONDS = 12.0
 """No request is under way for longer."""

@@ -10,11 +10,11 @@ import aiohttp
 import pytest
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient
-from benchmarks.simulated.double.faults import FATES, Ending, RequestFault, Rule, StreamFault, Unreliable
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from tests.extender.polling import until
+from tests.world.http_faults import FATES, Ending, RequestFault, Rule, StreamFault, Unreliable
 
 LABEL = {"metadata": {"labels": {"a": "b"}}}
 

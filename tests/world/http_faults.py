@@ -171,7 +171,7 @@ class Unreliable:
     def __init__(self, rules: Iterable[Rule] = (), *, random: Random | None = None) -> None:
         self.struck: Counter[Rule] = Counter()
         """How often each rule was applied."""
-        self._random = random or Random(0)  # noqa: S311 - no secret
+        self._random = random or Random(0)
         self._rules: dict[Rule, asyncio.Event] = {}
         for rule in rules:
             self.add(rule)
