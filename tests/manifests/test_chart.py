@@ -244,7 +244,7 @@ def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
     mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] in paths}
     assert {mounts[name]["mountPath"]: path for name, path in paths.items()} == {
         "/var/lib/kubelet/pod-resources": "/var/lib/k0s/kubelet/pod-resources",
-        "/var/lib/kubelet/device-plugins": "/var/lib/k0s/kubelet/device-plugins",
+        "/var/lib/kubelet/device-plugins": "/var/lib/kubelet/device-plugins",  # a constant of the kubelet
         "/var/run/cdi": "/var/run/cdi",
         "/var/lib/gputopo": "/var/lib/gputopo",
     }

@@ -12,6 +12,8 @@ from benchmarks.processes.process import free_port
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 
 ROOT = "/var/lib/kubelet"
+DEVICE_PLUGINS = f"{ROOT}/device-plugins"
+"""A constant of the kubelet, whatever its root directory is."""
 
 
 class Kubelet(NodeProcess):
@@ -20,12 +22,13 @@ class Kubelet(NodeProcess):
     Args:
         node: its name.
         inside: the node's namespaces, in which all of its paths are its own.
-        state: the node's folder; `ROOT` is its sub-folder `kubelet`.
+        state: the node's folder; the root directory is its sub-folder `kubelet`.
         program: the kubelet.
         kubeconfig: of the node's own user.
         socket: of the container runtime, inside.
         settings: fields of the KubeletConfiguration, beside ours or instead of them.
         address: the node's; else it asks the name service for its own name, which takes long where there is none.
+        root: its root directory, inside.
 
     """
 
@@ -39,15 +42,16 @@ class Kubelet(NodeProcess):
         socket: str,
         settings: Mapping[str, Any],
         address: str = "",
+        root: str = ROOT,
     ) -> None:
         health_port, self._port = free_port(), free_port()
         configuration = {**_configuration(socket, health_port), "port": self._port, **settings}
         (state / "kubelet" / "config.yaml").write_text(json.dumps(configuration, indent=2))
         flags = {
-            "config": f"{ROOT}/config.yaml",
+            "config": f"{root}/config.yaml",
             "kubeconfig": kubeconfig,
-            "root-dir": ROOT,
-            "cert-dir": f"{ROOT}/pki",
+            "root-dir": root,
+            "cert-dir": f"{root}/pki",
             "hostname-override": node,
             **({"node-ip": address} if address else {}),
         }

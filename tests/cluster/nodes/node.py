@@ -15,7 +15,7 @@ from tests.cluster.api import ApiError, Json
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.nodes import cgroups
-from tests.cluster.nodes.kubelet import ROOT, Kubelet
+from tests.cluster.nodes.kubelet import DEVICE_PLUGINS, ROOT, Kubelet
 from tests.cluster.nodes.machine import Machine, write_capabilities, write_cdi, write_cpus, write_numa, write_pci
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 from tests.cluster.nodes.network import Network
@@ -65,6 +65,7 @@ class GpuNode:
         settings: fields of its KubeletConfiguration.
         network: where it is, and its pods are; by default this machine's.
         cpus: how many the kubelet believes in; by default this machine's.
+        root: the kubelet's root directory, inside.
 
     """
 
@@ -78,12 +79,15 @@ class GpuNode:
         settings: Mapping[str, Any] | None = None,
         network: Network | None = None,
         cpus: int = 0,
+        root: str = ROOT,
     ) -> None:
         self.plane, self.name, self.parts = plane, name, parts
-        self._cpus = cpus
+        self._cpus, self.root = cpus, root
         self.state = plane.state / "nodes" / name
         self._kubelet_root = self.state / "kubelet"
         self._kubelet_root.mkdir(parents=True)
+        self.device_plugins = (self._kubelet_root if root == ROOT else self.state) / "device-plugins"
+        """The kubelet's device plugin folder, as it is seen outside."""
         self.machine = Machine(name, machine, self.state / "driver", parts.nvml)
         self.inside = Namespaces("namespaces", self.state, self._binds(), network.pid if network else 0)
         self.runtime = (runtime or FakeRuntime)(name, self.inside, self.state, parts.tools)
@@ -91,7 +95,7 @@ class GpuNode:
         kubelet, socket = parts.kubernetes / "kubelet", self.runtime.socket
         address = network.nodes if network else ""
         own = {"podLogsDir": str(self.state / "logs"), **(settings or {})}
-        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own, address)
+        self.kubelet = Kubelet(name, self.inside, self.state, kubelet, kubeconfig, socket, own, address, root)
         self._processes: list[Component] = []
 
     def __enter__(self) -> Self:
@@ -136,10 +140,10 @@ class GpuNode:
 
     def forget_disk(self) -> None:
         """Have nothing left of what the kubelet had written down, as on another machine."""
-        for entry in self._kubelet_root.iterdir():
+        for entry in (self.device_plugins, *self._kubelet_root.iterdir()):
             if entry.is_dir():
                 shutil.rmtree(entry)
-        (self.device_plugins).mkdir()
+        self.device_plugins.mkdir()
 
     def stop(self) -> None:
         """End all that runs on the node, then let the cluster forget it."""
@@ -183,11 +187,6 @@ class GpuNode:
     def wait_allocatable(self, gpus: int, within_seconds: float = 60.0) -> None:
         """Return when the cluster believes that the node has so many GPUs to give."""
         eventually(lambda: self.allocatable() == gpus, within_seconds)
-
-    @property
-    def device_plugins(self) -> Path:
-        """The kubelet's device plugin folder, as it is seen outside."""
-        return self._kubelet_root / "device-plugins"
 
     def holdings(self) -> list[Holding]:
         """Return who holds what, as the kubelet's PodResources says; the kubelet must be there."""
@@ -247,12 +246,15 @@ class GpuNode:
         write_pci(self.machine.topology, pci)
         write_cdi(self.machine.topology, cdi)
         binds = {
-            self._kubelet_root: ROOT,
+            self._kubelet_root: self.root,
             numa: "/sys/devices/system/node",
             pci: "/sys/bus/pci/devices",
             cdi: "/run/cdi",
             proc: "/proc/driver",
         }
+        if self.root != ROOT:
+            self.device_plugins.mkdir()
+            binds[self.device_plugins] = DEVICE_PLUGINS
         if self._cpus:
             cpus = self.state / "cpus"
             write_cpus(cpus, self._cpus)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.cluster.component import Component
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.nodes.kubelet import ROOT
 from tests.cluster.nodes.node import GpuNode, Parts
 from tests.cluster.nodes.runtime import Runtime
 
@@ -29,13 +30,14 @@ class Nodes:
         runtime: Runtime | None = None,
         settings: Mapping[str, Any] | None = None,
         cpus: int = 0,
+        root: str = ROOT,
     ) -> list[GpuNode]:
         """Start a node for each name, with the machine named beside it; return when all are Ready."""
         started: list[GpuNode] = []
         for name, machine in machines.items():
             if started:
                 time.sleep(_APART_SECONDS)
-            node = GpuNode(self.plane, name, machine, self.parts, runtime, settings, cpus=cpus)
+            node = GpuNode(self.plane, name, machine, self.parts, runtime, settings, cpus=cpus, root=root)
             started.append(node)
             self._nodes.append(node)
             node.start()
@@ -44,10 +46,15 @@ class Nodes:
         return started
 
     def one(
-        self, machine: str, runtime: Runtime | None = None, settings: Mapping[str, Any] | None = None, cpus: int = 0
+        self,
+        machine: str,
+        runtime: Runtime | None = None,
+        settings: Mapping[str, Any] | None = None,
+        cpus: int = 0,
+        root: str = ROOT,
     ) -> GpuNode:
         """Start a single node."""
-        (node,) = self.start({f"n{len(self._nodes)}": machine}, runtime, settings, cpus)
+        (node,) = self.start({f"n{len(self._nodes)}": machine}, runtime, settings, cpus, root)
         return node
 
     def stop(self) -> None:

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from tests.cluster.nodes.kubelet import ROOT
+from tests.cluster.nodes.kubelet import DEVICE_PLUGINS
 from tests.cluster.nodes.namespaces import NodeProcess
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.objects import GPU
-
-FOLDER = f"{ROOT}/device-plugins"
 
 
 def wilful(node: GpuNode, *, with_numa: bool = False, record: Path | None = None) -> NodeProcess:
@@ -22,7 +20,7 @@ def wilful(node: GpuNode, *, with_numa: bool = False, record: Path | None = None
     gpus = node.machine.topology.gpus
     devices = [f"{gpu.uuid}:{gpu.numa_node}" if with_numa else gpu.uuid for gpu in gpus]
     environment = {"RECORD": str(record)} if record else {}
-    process = node.run("wilful", node.parts.tools / "wilful", FOLDER, GPU, *devices, **environment)
+    process = node.run("wilful", node.parts.tools / "wilful", DEVICE_PLUGINS, GPU, *devices, **environment)
     node.wait_allocatable(len(gpus))
     return process
 
