@@ -31,6 +31,8 @@ class Discovery:
     """Its generation is 0; whoever writes it counts."""
     computing: Mapping[str, int] = field(default_factory=dict)
     """UUID → processes that compute on the GPU or the slice, where there are any and NVML tells."""
+    minors: Mapping[str, int] = field(default_factory=dict)
+    """UUID → number of the GPU's device node, `/dev/nvidia0`, where NVML tells."""
     unshared: tuple[str, ...] = ()
     """Why GPUs of the node must not be shared, once each."""
 
@@ -43,7 +45,7 @@ NOTHING = Discovery(NodeTopology(()), NodeStatus(0))
 def discover(facts: NvmlFacts, host: Host, before: Discovery = NOTHING, ignored: Collection[str] = ()) -> Discovery:
     """Return what the node is now; `before` is what this one will replace, `ignored` are programs that may compute."""
     found = _Findings(facts, host, before)
-    return Discovery(found.topology(), found.status(), found.computing(ignored))
+    return Discovery(found.topology(), found.status(), found.computing(ignored), found.minors())
 
 
 class _Findings:
@@ -59,6 +61,7 @@ class _Findings:
             for (i, j), link in before.topology.pairs.items()
         }
         self._old_slices = _by_gpu(before.topology)
+        self._old_minors = before.minors
         self._old_statuses = {gpu.uuid: gpu for gpu in before.status.gpus}
         self._remembered = self._still_counted()
         addresses = {index: value_of(gpu.pci) for index, gpu in self._gpus.items()}
@@ -112,6 +115,13 @@ class _Findings:
             if not each.is_one_of(ignored)
         )
         return dict(Counter(_computes_on(gpu, each) for gpu, each in running))
+
+    def minors(self) -> dict[str, int]:
+        """Return the GPUs' numbers, those of before where NVML does not tell now."""
+        now = {value_of(gpu.uuid) or "": value_of(gpu.minor) for gpu in self._gpus.values()}
+        here = [*now, *(gpu.uuid for gpu in self._remembered.values())]
+        old = {uuid: self._old_minors[uuid] for uuid in here if uuid in self._old_minors}
+        return old | {uuid: minor for uuid, minor in now.items() if minor is not None}
 
     def _still_counted(self) -> dict[int, Gpu]:
         """Return the GPUs of before that NVML still counts, but cannot name now."""
@@ -262,6 +272,7 @@ def _computes_on(gpu: GpuFacts, process: Process) -> str:
 
 _SHOWN_AS = {
     "memory": ("memory_bytes",),
+    "minor": (),
     "numa_nodes": ("numa_node", "numa_affinity"),
     "cpus": ("cpu_affinity",),
     "nvlinks": ("switch_links",),

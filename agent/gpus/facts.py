@@ -238,6 +238,8 @@ class GpuFacts:
     model: Answer[str]
     pci: Answer[str]
     """`00000000:07:00.0`"""
+    minor: Answer[int]
+    """The number in the name of its device node."""
     memory: Answer[Memory]
     compute_capability: Answer[tuple[int, int]]
     pcie_generation: Answer[int]

@@ -43,11 +43,11 @@ class Machine:
 
     def blackout(self, before: Discovery, code: str) -> Discovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""
-        return self._marked(Discovery(before.topology, blackout_status(before.status, code)))
+        return self._marked(Discovery(before.topology, blackout_status(before.status, code), minors=before.minors))
 
     def paused(self, before: Discovery, reason: str) -> Discovery:
         """Return what the node is while NVML is left alone: its GPUs are as they were, and take no pods."""
-        return self._marked(Discovery(before.topology, closed_status(before.status, reason)))
+        return self._marked(Discovery(before.topology, closed_status(before.status, reason), minors=before.minors))
 
     def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
         status = self.health.marked(found.status, facts) if self.health else found.status

@@ -75,6 +75,8 @@ _NUMA_WORDS, _CPU_WORDS = 16, 128
 """Bit masks for 1,024 NUMA nodes and 8,192 CPUs, as many as Linux is built for."""
 _MAX_NUMA_NODE = 64 * _NUMA_WORDS - 1
 _MAX_MEMORY_BYTES = 1 << 50
+_MAX_MINOR = (1 << 20) - 1
+"""By Linux."""
 _NO_INSTANCE = 0xFFFFFFFF
 _TEXT, _UUID = re.compile(r"[ -~]+"), re.compile(r"[!-~]+")
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.[0-7]", re.IGNORECASE)
@@ -135,6 +137,7 @@ def _gpu(handle: Any) -> GpuFacts:
         uuid=_readable(ask(pynvml.nvmlDeviceGetUUID, handle), _UUID),
         model=_readable(ask(pynvml.nvmlDeviceGetName, handle)),
         pci=_pci(ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)),
+        minor=within(ask(pynvml.nvmlDeviceGetMinorNumber, handle), 0, _MAX_MINOR),
         memory=memory,
         compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
         pcie_generation=within(ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle), 1, 15),

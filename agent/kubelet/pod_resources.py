@@ -46,8 +46,10 @@ class Allocatable:
 class PodResourcesClient:
     """One node's PodResources socket; use it on one event loop."""
 
-    def __init__(self, socket: Path, resource: str) -> None:
+    def __init__(self, socket: Path, resource: str, named: Callable[[str], str] = str) -> None:
+        """Ask at this socket; `named` returns the name that a device has here."""
         self._socket = socket
+        self._named = named
         self._resource = resource
         self._turn = asyncio.Lock()
         self._channel: grpc.aio.Channel | None = None
@@ -64,7 +66,7 @@ class PodResourcesClient:
         )
         found: dict[str, set[str]] = {}
         for item in answer.devices:
-            found.setdefault(item.resource_name, set()).update(item.device_ids)
+            found.setdefault(item.resource_name, set()).update(map(self._named, item.device_ids))
         devices = {resource: frozenset(ids) for resource, ids in found.items()}
         return Allocatable(devices, frozenset(answer.cpu_ids))
 
@@ -111,8 +113,8 @@ class PodResourcesClient:
         held, elsewhere = set[str](), list[str]()
         for item in container.devices:
             if is_ours(item.resource_name, self._resource):
-                held.update(item.device_ids)
+                held.update(map(self._named, item.device_ids))
             else:
-                elsewhere.extend(item.device_ids)
+                elsewhere.extend(map(self._named, item.device_ids))
         cpus = frozenset(container.cpu_ids)
         return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)), cpus)

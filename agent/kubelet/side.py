@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
@@ -29,6 +29,7 @@ from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from agent.plugin.choose import Scorer
+from agent.plugin.device_names import uuids_by_name
 from agent.plugin.lazy_scorer import LazyScorer
 from agent.plugin.offers import Sliced, gpu_of
 from agent.plugin.pods import ListedPod, plans_of
@@ -45,6 +46,8 @@ _PAUSE_SECONDS = 1.0
 """Before the loop starts again after a failure that nobody has thought of."""
 
 T = TypeVar("T")
+
+_Offered: TypeAlias = tuple[tuple[Device, ...], Scorer | None, Sliced, tuple[str, ...], Mapping[str, str]]
 
 
 class KubeletSide:
@@ -67,7 +70,7 @@ class KubeletSide:
         self._loop: asyncio.AbstractEventLoop
         self._watch: KubeletWatch
         self._task: asyncio.Task[None]
-        self._offered: tuple[tuple[Device, ...], Scorer | None, Sliced, tuple[str, ...]] | None = None
+        self._offered: _Offered | None = None
         self._enforces = settings.mode == "enforce"
         self._ending = False
         self._topology: NodeTopology | None = None
@@ -93,7 +96,9 @@ class KubeletSide:
             self._scorer.doubtful = discovery.status.doubtful
         sliced = _sliced(discovery.topology)
         devices = tuple(_devices(discovery.topology, discovery.status))
-        self._offered = offered = devices, self._scorer, sliced, discovery.unshared  # what the next loop begins with
+        uuids = uuids_by_name(discovery.topology, discovery.minors)
+        # What the next loop begins with.
+        self._offered = offered = devices, self._scorer, sliced, discovery.unshared, uuids
         self._tell(lambda watch: watch.take(*offered))
 
     def heard(self, version: NodeVersion) -> None:

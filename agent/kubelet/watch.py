@@ -23,6 +23,7 @@ from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
 from agent.plugin.choose import Scorer
+from agent.plugin.device_names import with_uuid
 from agent.plugin.holders import Held, held_of
 from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
 from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
@@ -57,7 +58,10 @@ class KubeletWatch:
     ) -> None:
         self._settings = settings
         self._changed = changed
-        self._resources = PodResourcesClient(settings.kubelet.pod_resources, settings.resource)
+        self._resources = PodResourcesClient(
+            settings.kubelet.pod_resources, settings.resource, lambda device: with_uuid(device, self._uuids)
+        )
+        self._uuids: Mapping[str, str] = {}
         self._devices = DeviceLists(self._resource_of)
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._offering = Offering(self._devices, lambda: plans_of(ports.ledger.known).values())
@@ -89,11 +93,13 @@ class KubeletWatch:
         scorer: Scorer | None,
         sliced: Sliced = MappingProxyType({}),
         unshared: tuple[str, ...] = (),
+        uuids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Take in the node's GPUs as they are now, and beside them which have MIG on, and why any must not be shared.
 
-        An observer needs no scorer.
+        An observer needs no scorer. `uuids` are those of devices that another device plugin names in its own way.
         """
+        self._uuids = uuids
         self._unshared = unshared
         if self._enforcement:
             self._enforcement.scorer = scorer

@@ -8,7 +8,7 @@
  *       name TEXT · uuid TEXT (one `%` stands for the index) · pci DOMAIN:BUS:DEVICE.0 · compute MAJOR.MINOR
  *       memory_mib N · used_mib N · reserved_mib N · numa NODES · cpus CPUS · pcie GENERATION WIDTH
  *       mig on|off · ecc on|off · memory_numa_node N · remap_failure 0|1 · remap_pending 0|1
- *       retired_pages_pending 0|1 · nvlink_version N · recovery_action N · uncorrected_errors N · energy_mj N
+ *       minor N (of the device node; the index by default) · retired_pages_pending 0|1 · nvlink_version N · recovery_action N · uncorrected_errors N · energy_mj N
  *       utilization PERCENT · temperature CELSIUS · power_mw N
  *       memory_busy PERCENT · memory_temperature CELSIUS · power_limit_mw N · sm_clock_mhz N · memory_clock_mhz N
  *       nvlink_tx_kib N · nvlink_rx_kib N · pcie_tx_bytes N · pcie_rx_bytes N · counter_bits 32|64 (default)
@@ -108,6 +108,7 @@ static struct gpu *described(struct machine *machine, int index) {
     struct gpu *gpu = &machine->gpus[index];
     if (gpu->described) return gpu;
     gpu->described = true;
+    gpu->minor = index;
     snprintf(gpu->name, NAME, "NVIDIA Fake GPU");
     snprintf(gpu->uuid, NAME, "GPU-%08x-0000-4000-8000-%012x", index, index);
     gpu->pci = (struct pci_address){0, 0x10 + index, 0};
@@ -149,6 +150,7 @@ static bool set_gpu(struct gpu *gpu, int index, const char *key, char *value) {
                  : !strcmp(key, "remap_pending")          ? &gpu->remap_pending
                  : !strcmp(key, "retired_pages_pending")  ? &gpu->retired_pages_pending
                  : !strcmp(key, "memory_numa_node")       ? &gpu->memory_numa_node
+                 : !strcmp(key, "minor")                  ? &gpu->minor
                  : !strcmp(key, "nvlink_version")         ? &gpu->nvlink_version
                  : !strcmp(key, "recovery_action")        ? &gpu->recovery_action
                  : !strcmp(key, "uncorrected_errors")     ? &gpu->uncorrected_errors

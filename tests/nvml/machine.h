@@ -68,6 +68,7 @@ struct gpu {
     char name[NAME], uuid[NAME];
     struct pci_address pci;
     long long memory_mib, used_mib, reserved_mib;
+    int minor; /* of the device node */
     int compute_major, compute_minor;
     unsigned long numa_nodes[2]; /* bit mask; all zero: not supported */
     unsigned long cpus[16];      /* bit mask; all zero: not supported */

@@ -193,7 +193,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t gpu, char *uuid, unsigned length) {
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t gpu, unsigned *minor) {
     ENTER(gpu, minor);
-    *minor = gpu - machine.gpus;
+    *minor = gpu->minor;
     return SUCCESS;
 }
 

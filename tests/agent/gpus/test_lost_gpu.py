@@ -127,3 +127,14 @@ def test_two_gpus_of_one_name_are_not_both_believed(found: Discover, described: 
     discovery = found(described("hgx_h100", "gpu 4 uuid GPU-41000000-0000-4000-8000-000000000003"))
     assert len(discovery.topology) == 7
     assert status_of(discovery, "index-4").reasons == ("not identified: DUPLICATE_UUID",)
+
+
+def test_numbers_of_device_nodes_stay_while_a_gpu_is_lost(found: Discover, described: Described) -> None:
+    """A container may hold the GPU under that name meanwhile."""
+    swapped = [f"gpu {index} minor {7 - index}" for index in range(8)]
+    before = found(described("hgx_h100", *swapped))
+    assert before.minors == {gpu.uuid: 7 - gpu.index for gpu in before.topology.gpus}
+    lost = found(described("hgx_h100", *swapped, "fail nvmlDeviceGetHandleByIndex_v2 3 GPU_IS_LOST"), before=before)
+    assert lost.minors == before.minors
+    unsaid = found(described("hgx_h100", "fail nvmlDeviceGetMinorNumber 0-7 NOT_SUPPORTED"))
+    assert unsaid.minors == {}
