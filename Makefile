@@ -102,14 +102,21 @@ TAG ?= gputopo:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The first that is installed and answers; docker without its daemon does not.
 BUILDER ?= $(firstword $(foreach each,podman docker buildah,$(shell command -v $(each) >/dev/null && $(each) info >/dev/null 2>&1 && echo $(each))))
 
-image: ## Build the image with podman, docker or buildah (TAG=…; BASE=…@sha256:… pins the base; PLATFORM=linux/arm64; BUILDER=…)
+# Several platforms are a manifest list, which podman and buildah do not make by a tag alone.
+, := ,
+IS_LIST := $(findstring $(,),$(PLATFORM))
+NAMED := $(if $(IS_LIST),$(if $(filter docker,$(BUILDER)),-t,--manifest),-t)
+
+image: ## Build the image with podman, docker or buildah (TAG=…; BASE=…@sha256:… pins the base; PLATFORM=linux/amd64,linux/arm64; BUILDER=…)
 	@test -n "$(BUILDER)" || { echo "image: needs podman, docker or buildah, and none of them answers here (each is asked for its 'info')" >&2; exit 1; }
-	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg PYTHON=$(BASE)) $(if $(PLATFORM),--platform $(PLATFORM)) -f Containerfile -t $(TAG) .
+	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg PYTHON=$(BASE)) $(if $(PLATFORM),--platform $(PLATFORM)) -f Containerfile $(NAMED) $(TAG) .
 
 ARCHIVE ?= image.tar
+SAVE_ONE := $(if $(filter buildah,$(BUILDER)),buildah push --quiet $(TAG) docker-archive:$(ARCHIVE):$(TAG),$(BUILDER) save -o $(ARCHIVE) $(TAG))
+SAVE := $(if $(and $(IS_LIST),$(filter-out docker,$(BUILDER))),$(BUILDER) manifest push --quiet --all $(TAG) oci-archive:$(ARCHIVE):$(TAG),$(SAVE_ONE))
 
-image-archive: ## Save the image that was built into the file ARCHIVE, as container runtimes import it
-	$(if $(filter buildah,$(BUILDER)),buildah push --quiet $(TAG) docker-archive:$(ARCHIVE):$(TAG),$(BUILDER) save -o $(ARCHIVE) $(TAG))
+image-archive: ## Save the image that was built into the file ARCHIVE, as container runtimes import it; with the PLATFORM that it was built for
+	$(SAVE)
 
 release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, image and checksums in dist/; a commit and its tag
 	@test -n "$(VERSION)" || { echo "release: which one? VERSION=X.Y.Z" >&2; exit 1; }

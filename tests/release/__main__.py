@@ -27,12 +27,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("python -m tests.release")
     parser.add_argument("version")
     parser.add_argument("--without-image", action="store_true")
+    parser.add_argument(
+        "--platform", default="", help="of the image: linux/amd64,linux/arm64; otherwise this machine's"
+    )
     parser.add_argument("--archives-at", metavar="URL", default=plugin.URL, help="where krew finds the kubectl plugin")
     parser.add_argument("--home", metavar="URL", default="", help="where people read about it: the manifest's homepage")
     asked = parser.parse_args(arguments)
     version = asked.version
     try:
-        folder = release(version, with_image=not asked.without_image, archives_at=asked.archives_at, home=asked.home)
+        platform = None if asked.without_image else asked.platform
+        folder = release(version, platform=platform, archives_at=asked.archives_at, home=asked.home)
     except (NoRelease, HelmRefused, HelmUnavailable, plugin.NoArchive) as reason:
         print(f"release: {reason}", file=sys.stderr)
         return 1
@@ -40,8 +44,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def release(version: str, *, with_image: bool, archives_at: str, home: str) -> Path:
-    """Make the release, and return the folder with what people download."""
+def release(version: str, *, platform: str | None, archives_at: str, home: str) -> Path:
+    """Make the release, its image for this platform or, with `None`, not at all; return the folder with what people download."""
     _check(version)
     write_number(ROOT, version, datetime.now(UTC).date())
     write()
@@ -55,10 +59,9 @@ def release(version: str, *, with_image: bool, archives_at: str, home: str) -> P
     plugin.make(version, folder, url=archives_at, home=home)
     # The number has changed what .venv was made from, and nothing that is in it.
     _run("make", "--old-file=.venv/bin/.installed", "sbom", f"SBOM_FILE={folder}/gputopo-{version}.cdx.json")
-    if with_image:
-        _run(
-            "make", "image", "image-archive", f"TAG=gputopo:{version}", f"ARCHIVE={folder}/gputopo-{version}-image.tar"
-        )
+    if platform is not None:
+        archive = f"ARCHIVE={folder}/gputopo-{version}-image.tar"
+        _run("make", "image", "image-archive", f"PLATFORM={platform}", f"TAG=gputopo:{version}", archive)
     (folder / "NOTES.md").write_text(notes(ROOT, version) + "\n", encoding="utf-8")
     files = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
