@@ -61,10 +61,10 @@ class Installation:
 
 
 def install_chart(plane: ControlPlane, *settings: str) -> None:
-    """Install the whole chart as its users do, workloads and all, with `--set` for each setting; skip without Helm."""
+    """Install or upgrade the whole chart as its users do, workloads and all, with `--set` for each setting; skip without Helm."""
     target = ("--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", plane.kubeconfig())
     words = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
     try:
-        helm("install", "gputopo", CHART, *words, *target)
+        helm("upgrade", "--install", "gputopo", CHART, *words, *target)
     except HelmUnavailable as reason:
         pytest.skip(str(reason))

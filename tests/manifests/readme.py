@@ -10,7 +10,16 @@ import yaml
 from tests.manifests.helm import CHART
 from tests.manifests.made_tables import MadeTables, default
 
-WHOLE = {"resources", "config", "affinity", "nodeSelector", "labels", "namespaceSelector", "objectSelector"}
+WHOLE = {
+    "resources",
+    "config",
+    "affinity",
+    "nodeSelector",
+    "labels",
+    "namespaceSelector",
+    "objectSelector",
+    "seLinuxOptions",
+}
 """Objects that are one value; what is in them belongs to Kubernetes or to our programs."""
 LONGEST_DEFAULT = 80
 """Characters; what is longer is to be looked up."""

@@ -578,3 +578,86 @@ def test_daemons_of_mps_are_no_part_of_the_agents_pods() -> None:
         "/run/gputopo/mps",
         "/run/gputopo/mps/shm",
     }
+
+
+def pod_specs(*settings: str) -> dict[str, dict[str, Any]]:
+    """Return the pod spec of each workload by its component."""
+    objects = (item for item in yaml.safe_load_all(render(*settings)) if item)
+    return {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"]
+        for item in objects
+        if item["kind"] in ("DaemonSet", "Deployment")
+    }
+
+
+def test_every_pod_selects_linux_beside_what_the_user_selects() -> None:
+    """The image has no other form, and nodes of other systems are in many clusters."""
+    mps = ("agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true")
+    specs = pod_specs(*SERVICE, *mps, "agent.nodeSelector.pool=gpu", "scheduler.nodeSelector.pool=system")
+    linux = {"kubernetes.io/os": "linux"}
+    gpu, system = {"pool": "gpu", **linux}, {"pool": "system", **linux}
+    selectors = {component: spec["nodeSelector"] for component, spec in specs.items()}
+    assert selectors == {"agent": gpu, "mps": gpu, "scheduler": system, "extender": system}
+
+
+def test_driver_of_the_node_is_mounted_where_no_toolkit_does() -> None:
+    """Then the agent opens the device nodes by itself, which only a privileged container may."""
+    (plain,) = pod_specs()["agent"]["containers"]
+    assert "privileged" not in plain["securityContext"]
+    spec = pod_specs("agent.driverDir=/home/kubernetes/bin/nvidia", "agent.deviceListStrategy=volume-mounts")["agent"]
+    (agent,) = spec["containers"]
+    assert agent["securityContext"]["privileged"] is True
+    assert agent["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "capabilities" not in agent["securityContext"]
+    environment = {each["name"]: each.get("value") for each in agent["env"]}
+    assert environment["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
+    assert not [name for name in environment if name.startswith("NVIDIA_")]
+    assert {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True} in agent["volumeMounts"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert (paths["driver"], paths["dev"]) == ("/home/kubernetes/bin/nvidia", "/dev")
+    assert "all-gpus" not in paths
+    with pytest.raises(HelmRefused, match=r"agent\.driverDir"):
+        render("agent.driverDir=/x", "agent.sharing.mps.enabled=true", "agent.sharing.mps.daemon=true")
+
+
+def test_agents_selinux_type_is_the_users_and_openshifts_by_itself() -> None:
+    """Elsewhere the runtime chooses it."""
+
+    def options(*settings: str) -> Any:
+        return pod_specs(*settings)["agent"]["containers"][0]["securityContext"].get("seLinuxOptions")
+
+    assert options() is None
+    assert options("openshift.enabled=true") == {"type": "spc_t"}
+    assert options("openshift.enabled=true", "agent.seLinuxOptions.type=gpu_t") == {"type": "gpu_t"}
+    assert options("agent.seLinuxOptions.type=spc_t") == {"type": "spc_t"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ((), {"allowPrivilegedContainer": False, "allowedCapabilities": [], "allowPrivilegeEscalation": False}),
+        (
+            ("mig.enabled=true", "agent.hostPID=true"),
+            {"allowHostPID": True, "allowedCapabilities": ["SYS_ADMIN"], "allowPrivilegeEscalation": True},
+        ),
+        (
+            ("agent.driverDir=/run/nvidia/driver",),
+            {"allowPrivilegedContainer": True, "requiredDropCapabilities": [], "allowPrivilegeEscalation": True},
+        ),
+    ],
+)
+def test_constraints_allow_the_agent_what_its_pods_have(settings: tuple[str, ...], allowed: dict[str, Any]) -> None:
+    """OpenShift would admit no pod that has more, and the pods' account could make pods that have as much."""
+    objects = [each for each in yaml.safe_load_all(render("openshift.enabled=true", *settings)) if each]
+    (made,) = (each for each in objects if each["kind"] == "SecurityContextConstraints")
+    plain = {"allowHostPID": False, "requiredDropCapabilities": ["ALL"], "users": [], "groups": []}
+    assert {name: made[name] for name in plain | allowed} == plain | allowed
+    (agent,) = (each for each in objects if each["kind"] == "DaemonSet")
+    kinds = {kind for volume in agent["spec"]["template"]["spec"]["volumes"] for kind in volume if kind != "name"}
+    assert kinds | {"projected"} == set(made["volumes"])
+
+
+def test_nothing_of_openshift_or_gke_is_installed_elsewhere() -> None:
+    """API servers refuse kinds that they do not know, and a quota would count everybody's pods."""
+    assert "security.openshift.io" not in render()
+    assert "ResourceQuota" not in render()

@@ -121,10 +121,19 @@ def test_kustomization_names_every_file() -> None:
         ({"feature.node.kubernetes.io/pci-10de.present": "true", CLIENT: "paused-for-mig-change"}, False),
         ({"nvidia.com/gpu.present": "true", CLIENT: ""}, False),
         ({CLIENT: "true"}, False),
+        ({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, True),
+        ({"feature.node.kubernetes.io/pci-0302_10de.present": "true", CLIENT: "paused-for-mig-change"}, False),
+        ({"feature.node.kubernetes.io/pci-0300_10de.present": "true", CLIENT: "true"}, True),
+        ({"feature.node.kubernetes.io/pci-0302_1002.present": "true"}, False),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, True),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb", CLIENT: "paused-for-driver-upgrade"}, False),
     ],
 )
 def test_agent_leaves_while_the_gpu_operator_changes_the_driver(labels: dict[str, str], runs: bool) -> None:
-    """It keeps the driver open, which could not be unloaded then; without such an operator it runs wherever there are GPUs."""
+    """It keeps the driver open, which could not be unloaded then; without such an operator it runs wherever there are GPUs.
+
+    Stock Node Feature Discovery labels nodes by class and vendor, NVIDIA's configuration of it by vendor, GKE by accelerator.
+    """
     (agent,) = of_kind("DaemonSet")
     affinity = agent["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -134,6 +143,9 @@ def test_agent_leaves_while_the_gpu_operator_changes_the_driver(labels: dict[str
 def meets(labels: dict[str, str], expression: Json) -> bool:
     """Whether labels meet one expression of a node selector term."""
     key = expression["key"]
-    return {"In": labels.get(key) in expression.get("values", ()), "DoesNotExist": key not in labels}[
-        expression["operator"]
-    ]
+    meanings = {
+        "In": labels.get(key) in expression.get("values", ()),
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }
+    return meanings[expression["operator"]]

@@ -65,6 +65,16 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty where the agent has the capability SYS_ADMIN. */}}
+{{- define "gputopo.agentIsSysAdmin" -}}
+{{- if or .Values.mig.enabled (include "gputopo.limitsByCgroup" .) }}yes{{ end -}}
+{{- end -}}
+
+{{/* A pod's node selector: our image is for Linux. Takes the user's. */}}
+{{- define "gputopo.nodeSelector" -}}
+{{- toYaml (mustMerge (dict "kubernetes.io/os" "linux") .) -}}
+{{- end -}}
+
 {{/* The account that the extender has: its own, or the one of the pod that it shares with kube-scheduler. */}}
 {{- define "gputopo.extenderAccount" -}}
 {{ include "gputopo.fullname" . }}-{{ .Values.extender.service.enabled | ternary "extender" "scheduler" }}
