@@ -62,6 +62,10 @@ def _count(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
+def _numbers(value: object) -> object:
+    return [_count(part) for part in value.split(",") if part] if isinstance(value, str) else value
+
+
 def _switch(value: object) -> object:
     return ("on" if value else "off") if isinstance(value, bool) else value
 
@@ -157,6 +161,19 @@ class Enforce(_Section):
     """Where the CDI specs of the container runtime are."""
     cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
     """How CDI names of GPUs begin."""
+    device_specs: Literal["auto", "always", "never"] = "auto"
+    """Whether the kubelet has the runtime add the driver's device nodes, as with `PASS_DEVICE_SPECS` of NVIDIA's plugin; `auto`:
+    where no CDI names are given. Without them or CDI, a container can lose its GPUs when systemd reloads."""
+    dev_folder: Path = Path("/dev")
+    """The host's `/dev`, to see which device nodes are there."""
+    gdrcopy: bool = False
+    """Whether containers with GPUs get GDRCopy's device, as with `GDRCOPY_ENABLED` of NVIDIA's plugin."""
+    gds: bool = False
+    """Whether they get GPUDirect Storage's devices, as with `GDS_ENABLED`."""
+    mofed: bool = False
+    """Whether they get the devices of Mellanox' OFED, as with `MOFED_ENABLED`."""
+    imex_channels: Annotated[tuple[Literal[0], ...], BeforeValidator(_numbers), Field(max_length=1)] = ()
+    """IMEX channels that they get, where the node has them, as with `IMEX_CHANNEL_IDS`; only 0, as there."""
 
 
 class Sharing(_Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ import grpc.aio
 from agent.kubelet.admission import Admission
 from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
+from agent.kubelet.device_nodes import DeviceNodes
 from agent.kubelet.devices import Device, DeviceList
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
@@ -24,6 +25,8 @@ from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NCCL_DEVICES = "NCCL_IB_HCA"
+IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
+_IMEX_FOLDER = "nvidia-caps-imex-channels/channel"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 Context: TypeAlias = "grpc.aio.ServicerContext[object, object]"
@@ -41,6 +44,15 @@ class Injection:
     """GPU → the RDMA devices of which NCCL is told with it; none: NCCL looks for itself."""
     limiter: Limiter | None = None
     """What holds containers to their shares."""
+    nodes: DeviceNodes | None = None
+    """The host's device nodes; `None`: none is passed on."""
+    passes_nodes: bool = False
+    """Whether those of the driver and of the GPUs are passed on; those of IMEX channels are, too, where no CDI spec has them."""
+    imex_channels: tuple[int, ...] = ()
+    features: tuple[str, ...] = ()
+    """What a container gets beside the GPUs, as NVIDIA's runtime calls it in `NVIDIA_GDS` and the like: `gds`."""
+    cdi_devices: frozenset[str] = frozenset()
+    """What CDI specs name, `nvidia.com/gds=all`; of this a container gets beside its GPUs what is switched on."""
 
     def of(self, devices: tuple[str, ...], compute_percent: int | None = None) -> api.ContainerAllocateResponse:
         """Return the answer for exactly the GPUs that these devices are, or are shares of."""
@@ -49,6 +61,10 @@ class Injection:
         near = [self.nics.get(gpu, ()) for gpu in gpus]
         if all(near):  # NCCL would never use another device for a GPU that has none near
             envs[NCCL_DEVICES] = f"={','.join(nics_of(near))}"  # `=`: by their whole names, not by how these begin
+        envs |= {f"NVIDIA_{feature.upper()}": "enabled" for feature in self.features}
+        channels = self._channels()
+        if channels and self.env:
+            envs[IMEX_CHANNELS] = ",".join(map(str, channels))
         mounts: tuple[Mount, ...] = ()
         if self.limiter and gpus != devices:
             share = Share("", "", "", "", gpus[0], len(devices), compute_percent)
@@ -60,8 +76,33 @@ class Injection:
                 api.Mount(host_path=str(each.host_path), container_path=each.container_path, read_only=False)
                 for each in mounts
             ],
-            cdi_devices=[api.CDIDevice(name=f"{self.cdi_kind}={gpu}") for gpu in gpus] if self.cdi_kind else (),
+            devices=[
+                api.DeviceSpec(container_path=f"/dev/{name}", host_path=f"/dev/{name}", permissions="rw")
+                for name in self._nodes(gpus, channels)
+            ],
+            cdi_devices=[api.CDIDevice(name=name) for name in self._cdi_names(gpus, channels)],
         )
+
+    def _channels(self) -> tuple[int, ...]:
+        """Return the IMEX channels that the node has."""
+        return tuple(each for each in self.imex_channels if self.nodes and self.nodes.has(f"{_IMEX_FOLDER}{each}"))
+
+    def _nodes(self, gpus: tuple[str, ...], channels: tuple[int, ...]) -> Iterator[str]:
+        if self.nodes and self.passes_nodes:
+            yield from self.nodes.present(gpus)
+        for channel in channels if self.passes_nodes or self.cdi_kind else ():
+            if self._cdi_name("imex-channel", str(channel)) not in self.cdi_devices:
+                yield f"{_IMEX_FOLDER}{channel}"
+
+    def _cdi_names(self, gpus: tuple[str, ...], channels: tuple[int, ...]) -> Iterator[str]:
+        if self.cdi_kind:
+            yield from (f"{self.cdi_kind}={gpu}" for gpu in gpus)
+            others = [self._cdi_name("imex-channel", str(channel)) for channel in channels]
+            others += [self._cdi_name(feature, "all") for feature in self.features]
+            yield from (name for name in others if name in self.cdi_devices)
+
+    def _cdi_name(self, kind: str, name: str) -> str:
+        return f"{(self.cdi_kind or '').partition('/')[0]}/{kind}={name}"
 
 
 def _told(device: Device) -> api.Device:

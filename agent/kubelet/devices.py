@@ -20,6 +20,8 @@ class Device:
     """Where the kubelet is to align by it."""
     nics: tuple[str, ...] = ()
     """The RDMA devices under its PCIe switch."""
+    nodes: tuple[str, ...] = ()
+    """Its own device nodes in the host's `/dev`."""
     share_gib: int = 0
     """How many GiB of a GPU pods may share; 0: it is never shared."""
 

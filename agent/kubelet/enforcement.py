@@ -12,6 +12,7 @@ from typing import Protocol
 from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.admission import Admission, AllocationMetrics, Records
+from agent.kubelet.device_nodes import DeviceNodes
 from agent.kubelet.device_plugin import DevicePluginService, Injection
 from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.lock import NodeLock
@@ -24,6 +25,7 @@ from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choose import Scorer
 from agent.plugin.forms import Form, Shared, Whole
+from agent.plugin.readiness import Setting
 from agent.plugin.shares import Shareable
 from topology.annotations import keys
 from topology.annotations.codec import digest
@@ -54,7 +56,7 @@ class Ports:
 
 
 class Enforcement:
-    """Our own device plugin, for each resource once; `cdi` says at any moment whether specs name the GPUs.
+    """Our own device plugin, for each resource once; `setting` returns what was seen last around the kubelet.
 
     `limiter` holds containers to their shares.
     """
@@ -66,7 +68,7 @@ class Enforcement:
         lists: PodLists,
         offering: Offering,
         limiter: Limiter | None,
-        cdi: Callable[[], bool],
+        setting: Callable[[], Setting],
     ) -> None:
         self._settings = settings
         self._ports = ports
@@ -74,7 +76,7 @@ class Enforcement:
         self._lists = lists
         self._offering = offering
         self._limiter = limiter
-        self._cdi = cdi
+        self._setting = setting
         self._lock = NodeLock(settings.enforce.state)
         self._admission: Admission | None = None
         self._registrations: dict[str, Registration] = {}
@@ -167,9 +169,21 @@ class Enforcement:
 
     def _injection(self) -> Injection:
         enforce = self._settings.enforce
-        by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._cdi())
+        by_cdi = enforce.cdi == "always" or (enforce.cdi == "auto" and self._setting().cdi)
         nics = {device.uuid: device.nics for device in self._devices.devices} if enforce.nccl_ib_hca else {}
-        return Injection(enforce.env, enforce.cdi_kind if by_cdi else None, nics, self._limiter)
+        passes_nodes = enforce.device_specs == "always" or (enforce.device_specs == "auto" and not by_cdi)
+        switches = {"gdrcopy": enforce.gdrcopy, "gds": enforce.gds, "mofed": enforce.mofed}
+        return Injection(
+            enforce.env,
+            enforce.cdi_kind if by_cdi else None,
+            nics,
+            self._limiter,
+            DeviceNodes(enforce.dev_folder, {device.uuid: device.nodes for device in self._devices.devices}),
+            passes_nodes=passes_nodes,
+            imex_channels=enforce.imex_channels,
+            features=tuple(feature for feature, is_on in switches.items() if is_on),
+            cdi_devices=self._setting().cdi_devices if by_cdi else frozenset(),
+        )
 
     def _session_changed(self, resource: str, session: str) -> None:
         self._sessions[resource] = session

@@ -21,6 +21,7 @@ import structlog
 from agent.config import AgentConfiguration
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import ProcessPort
+from agent.kubelet.device_nodes import mig_numbers, own_nodes
 from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
@@ -36,7 +37,6 @@ from agent.plugin.pods import ListedPod, plans_of
 from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu
-from topology.node.status import NodeStatus
 
 log = structlog.get_logger()
 
@@ -95,7 +95,9 @@ class KubeletSide:
         if self._scorer:
             self._scorer.doubtful = discovery.status.doubtful
         sliced = _sliced(discovery.topology)
-        devices = tuple(_devices(discovery.topology, discovery.status))
+        numbers = mig_numbers() if discovery.topology.slices else {}
+        nodes = own_nodes(discovery.topology, discovery.minors, numbers)
+        devices = tuple(replace(device, nodes=nodes.get(device.uuid, ())) for device in _devices(discovery))
         uuids = uuids_by_name(discovery.topology, discovery.minors)
         # What the next loop begins with.
         self._offered = offered = devices, self._scorer, sliced, discovery.unshared, uuids
@@ -202,8 +204,9 @@ class KubeletSide:
         await self._watch.run()
 
 
-def _devices(topology: NodeTopology, status: NodeStatus) -> Iterator[Device]:
+def _devices(discovery: Discovery) -> Iterator[Device]:
     """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
+    topology, status = discovery.topology, discovery.status
     unfit, share_gib = status.unhealthy, {gpu.uuid: gpu.share_gib or 0 for gpu in status.gpus}
     for gpu, nics in zip(topology.gpus, nics_by_gpu(topology), strict=True):
         if not gpu.mig_enabled:

@@ -27,12 +27,14 @@ async def look_around(
 ) -> Setting:
     """Return what is found now; whatever cannot be read counts as absent."""
     folder = kubelet.device_plugins
+    in_specs = await asyncio.to_thread(cdi_devices, enforce.cdi_folder)
     return Setting(
         kubelet_socket=await answers(folder / KUBELET_SOCKET),
         rival=await rival_for(kubelet, resource),
         alignment=await asyncio.to_thread(alignment, kubelet),
         cpus=await asyncio.to_thread(numa_nodes_of_cpus, sys_root),
-        cdi=gpus <= await asyncio.to_thread(cdi_names, enforce.cdi_folder, enforce.cdi_kind),
+        cdi=in_specs.issuperset(f"{enforce.cdi_kind}={gpu}" for gpu in gpus),
+        cdi_devices=in_specs,
         socket_path_bytes=len(os.fsencode(folder)) + 1 + _LONGEST_NAME,
     )
 
@@ -72,9 +74,9 @@ def _ranges(text: str) -> Iterator[int]:
         yield from range(int(first), min(int(last or first), _MAX_CPU) + 1)
 
 
-def cdi_names(folder: Path, kind: str) -> frozenset[str]:
-    """Return the names of the devices that the CDI specs in a folder have for a kind."""
-    return frozenset(name for spec in _specs(folder) if spec.get("kind") == kind for name in _names(spec))
+def cdi_devices(folder: Path) -> frozenset[str]:
+    """Return the devices that the CDI specs in a folder have, each as `vendor/class=name`."""
+    return frozenset(f"{spec.get('kind')}={name}" for spec in _specs(folder) for name in _names(spec))
 
 
 def _specs(folder: Path) -> Iterator[dict[str, Any]]:

@@ -75,7 +75,7 @@ class KubeletWatch:
         self._mig, self._unserved = MigStrategy.NONE, ""
         self._limiter = ports.limiter() if ports.limiter else None
         self._enforcement = (
-            Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting.cdi)
+            Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting)
             if settings.mode == "enforce"
             else None
         )

@@ -25,6 +25,8 @@ class Setting:
     """CPU → its NUMA node."""
     cdi: bool = True
     """Whether CDI specs name all GPUs."""
+    cdi_devices: frozenset[str] = frozenset()
+    """All that the specs name, `nvidia.com/gds=all`."""
     socket_path_bytes: int = 0
     """Length of the longest socket path that would be ours."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import Kubelet
-from agent.kubelet.surroundings import alignment, cdi_names, numa_nodes_of_cpus
+from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
 from agent.plugin.alignment import Alignment
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode, write_cdi
@@ -65,8 +65,9 @@ def test_cdi_specs_are_read_in_either_form(tmp_path: Path) -> None:
     (tmp_path / "more.json").write_text('{"kind":"nvidia.com/gpu","devices":[{"name":"GPU-c"},{"names":1},7]}')
     (tmp_path / "other.json").write_text('{"kind":"example.com/gpu","devices":[{"name":"GPU-d"}]}')
     (tmp_path / "broken.yaml").write_text("{")
-    assert cdi_names(tmp_path, "nvidia.com/gpu") == {"GPU-a", "GPU-b", "GPU-c"}
-    assert cdi_names(tmp_path / "nowhere", "nvidia.com/gpu") == frozenset()
+    names = {"nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b", "nvidia.com/gpu=GPU-c", "example.com/gpu=GPU-d"}
+    assert cdi_devices(tmp_path) == names
+    assert cdi_devices(tmp_path / "nowhere") == frozenset()
 
 
 @pytest.mark.parametrize(

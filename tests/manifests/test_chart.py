@@ -246,10 +246,12 @@ def test_enforcing_agent_has_the_folders_that_a_device_plugin_needs() -> None:
         "/var/lib/kubelet/pod-resources": "/var/lib/k0s/kubelet/pod-resources",
         "/var/lib/kubelet/device-plugins": "/var/lib/kubelet/device-plugins",  # a constant of the kubelet
         "/var/run/cdi": "/var/run/cdi",
+        "/host/dev": "/dev",
         "/var/lib/gputopo": "/var/lib/gputopo",
     }
     assert {name for name, mount in mounts.items() if not mount.get("readOnly")} == {"device-plugins", "state"}
-    assert configuration(rendered, "agent.yaml").items() >= {"mode": "enforce", "resource": "example.com/gpu"}.items()
+    settings = {"mode": "enforce", "resource": "example.com/gpu", "enforce": {"devFolder": "/host/dev"}}
+    assert configuration(rendered, "agent.yaml").items() >= settings.items()
 
 
 def test_monitoring_is_off_by_default_and_selected_by_the_labels_of_the_user() -> None:

@@ -24,7 +24,7 @@ from agent.config import load as load_agent
 from agent.errors import ApiError, ConfigurationError
 from agent.gpus.health_file import HealthFile
 from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
-from agent.kubelet.surroundings import alignment, cdi_names, numa_nodes_of_cpus
+from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
 from agent.limits.cgroups import PodCgroups, pod_of
 from agent.node.kube import KubernetesNode, _annotations, _document, _event, _reason, _version
 from agent.plugin.journal import decode as decode_journal
@@ -240,7 +240,7 @@ def read_as_every_kind_of_file(folder: Path, content: bytes) -> None:
     with suppress(typer.Exit):
         pod_from(file, "ml")
     alignment(Kubelet(configFile=file))
-    cdi_names(folder, "nvidia.com/gpu")
+    cdi_devices(folder)
     PodCgroups(folder, file).all_pods()
     (folder / "health.json").write_bytes(content)
     kept = HealthFile(folder)
