@@ -62,7 +62,8 @@ def test_several_platforms_are_a_manifest_list(tmp_path: Path, builder: str) -> 
     assert saved == f"{builder}: {wanted}"
 
 
-@pytest.mark.skipif(shutil.which("buildah") is None, reason="no buildah here")
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("buildah") is None or os.geteuid() != 0, reason="no buildah here, or no root")
 def test_manifest_list_holds_an_image_for_each_platform(tmp_path: Path) -> None:
     """Of an image without programs, which needs no emulation: built, and saved for other machines."""
     (tmp_path / "Containerfile").write_text("FROM scratch\nCOPY text /text\n")
