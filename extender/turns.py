@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from topology.effort import Search
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 TURN_SECONDS: Final = 0.002
 """Far less than a call takes on its way: a few pieces of work of that length may come between its parts."""
@@ -54,6 +55,16 @@ async def in_turns(steps: Search[Answer]) -> Answer:
 async def in_short_turns(steps: Iterable[None]) -> None:
     """Take many small steps, as many at once as a turn has time for."""
     await _in(Turn(), steps)
+
+
+async def listed(items: Iterable[Item]) -> list[Item]:
+    """Return items that are made as they are taken, such as the rows of a page; others have their turns in between."""
+    taken, turn = list[Item](), Turn(SHORT_TURN_SECONDS)
+    for item in items:
+        taken.append(item)
+        if turn.is_over():
+            await turn.end()
+    return taken
 
 
 async def with_pauses(steps: Iterable[None]) -> None:

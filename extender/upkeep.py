@@ -21,7 +21,7 @@ from extender.cluster.state import ClusterState
 from extender.kubernetes import events
 from extender.metrics import Metrics
 from extender.plain_structlog import structlog
-from extender.turns import in_short_turns
+from extender.turns import in_short_turns, in_turns
 
 AT_ONCE = 8
 FENCES_AT_ONCE = 16
@@ -63,7 +63,7 @@ class Upkeep:
     async def round(self) -> None:
         """Do what is due."""
         now, slots = self.driver.now(), asyncio.Semaphore(AT_ONCE)
-        for name in self.state.listen(now):
+        for name in await in_turns(self.state.listening(now)):
             self._tell_of_silence(name)
         await in_short_turns(self.state.refreshing())
         self._tell_of_conflicts(now)

@@ -42,7 +42,7 @@ from extender.cluster.views import Sources, Views
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
-from topology.effort import Effort
+from topology.effort import Effort, Search, finish
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights
@@ -219,7 +219,11 @@ class ClusterState:
 
         Topologies that changed too often are read once they have been still.
         """
-        self.nodes.tell(now)
+        return finish(self.listening(now))
+
+    def listening(self, now: float) -> Search[list[str]]:
+        """Do so in steps: many topologies may have been still since the same moment."""
+        yield from self.nodes.telling(now)
         self.agents.tell(now)
         news, self._unheard = self._unheard, set()
         changed = self._hearing.listen(((name, self._status_of(name)) for name in sorted(news)), now)

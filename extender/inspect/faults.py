@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.topologies import NodeGpus
 from extender.cluster.ownership.standing import Standing
-from topology.node.status import NodeStatus
+from topology.node.silicon import Excluded
+from topology.node.status import GpuStatus
 
 NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
@@ -19,50 +19,84 @@ _NAMED = 3
 RECORDED = "held by a pod of which the ledger does not know yet"
 
 
-def reasons_of(view: NodeView, position: int) -> tuple[str, ...]:
-    """Say what is wrong with a GPU or slice, its own faults first; of one that has none, why it is not given away if so."""
-    uuid, payloads = view.devices[position], view.payloads
-    status, observed, gpus = payloads.status.value, payloads.observed.value, payloads.topology.value
-    found = [reason for gpu in (status.gpus if status else ()) if gpu.uuid == uuid for reason in gpu.reasons]
-    if status and uuid in status.unhealthy and not found:
-        found.append(NO_REASON)
-    if status and gpus:
-        found += _of_its_gpu(gpus, status, position)
-    sliced = {gpu.uuid for gpu in (status.gpus if status else ()) if gpu.mig_enabled}
-    if uuid in sliced or (gpus and uuid in gpus.uuids and gpus.topology_class.node.gpus[position].mig_enabled):
-        found.append(SLICED)
-    if observed and uuid in observed.foreign_processes:
-        found.append(FOREIGN)
-    if claims := view.dra.held.get(_gpu_of(view, position)):
-        found.append(HELD_BY_CLAIM + _named(claims))
-    if taint := view.dra.tainted.get(_gpu_of(view, position)):
-        found.append(TAINTED + taint)
-    if _gpu_of(view, position) in view.not_owned:
-        found.append(NOT_OWNED)
-    if observed and uuid in observed.shared:
-        pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in observed.shared[uuid])
-        found.append(f"held in parts by {', '.join(pods)}")
-    found += _taken_across(view, uuid)
-    if view.shape.closed is not None:
-        found.append(view.shape.closed)
-    claimed = any(claim.gpu == uuid for claim, standing in view.claims if standing is not Standing.FREE)
-    if not found and not claimed and not view.usable >> position & 1:
-        found.append(RECORDED)
-    return tuple(found)
+class Faults:
+    """What is wrong with the GPUs and slices of one node, asked for by position; what concerns all of them is read once."""
+
+    def __init__(self, view: NodeView) -> None:
+        status, observed, gpus = view.payloads.status.value, view.payloads.observed.value, view.payloads.topology.value
+        self._view = view
+        self._gpus = gpus.uuids if gpus else ()
+        self._node = gpus.topology_class.node if gpus else None
+        self._status = {gpu.uuid: gpu for gpu in status.gpus} if status else {}
+        self._foreign = frozenset(observed.foreign_processes) if observed else frozenset()
+        self._shared = observed.shared if observed else {}
+        self._claimed = {claim.gpu for claim, standing in view.claims if standing is not Standing.FREE}
+        self._across = _across(view)
+
+    def of(self, position: int) -> tuple[str, ...]:
+        """Say what is wrong with a device, its own faults first; of one that has none, why it is not given away if so."""
+        view, uuid, gpu = self._view, self._view.devices[position], self._gpu_of(position)
+        found = list(_reasons(self._status.get(uuid)))
+        if position >= len(self._gpus) and self._node is not None:
+            index = self._node.indexes[position]
+            found += [f"GPU {index}: {reason}" for reason in self._reasons_if_sick(gpu)]
+        if self._is_sliced(position):
+            found.append(SLICED)
+        if uuid in self._foreign:
+            found.append(FOREIGN)
+        if claims := view.dra.held.get(gpu):
+            found.append(HELD_BY_CLAIM + _named(claims))
+        if taint := view.dra.tainted.get(gpu):
+            found.append(TAINTED + taint)
+        if gpu in view.not_owned:
+            found.append(NOT_OWNED)
+        if uuid in self._shared:
+            pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in self._shared[uuid])
+            found.append(f"held in parts by {', '.join(pods)}")
+        found += dict.fromkeys(sentence for excluded, sentence in self._across if excluded.across(uuid))
+        if view.shape.closed is not None:
+            found.append(view.shape.closed)
+        if not found and uuid not in self._claimed and not view.usable >> position & 1:
+            found.append(RECORDED)
+        return tuple(found)
+
+    def _gpu_of(self, position: int) -> str:
+        """Return the UUID of a GPU, or of the one that a slice is cut out of."""
+        if self._node is None or position < len(self._gpus):
+            return self._view.devices[position]
+        return self._gpus[self._node.positions[self._node.indexes[position]]]
+
+    def _reasons_if_sick(self, gpu: str) -> tuple[str, ...]:
+        status = self._status.get(gpu)
+        return _reasons(status) if status and not status.healthy else ()
+
+    def _is_sliced(self, position: int) -> bool:
+        status = self._status.get(self._view.devices[position])
+        if status and status.mig_enabled:
+            return True
+        return self._node is not None and position < len(self._gpus) and self._node.gpus[position].mig_enabled
 
 
-def _taken_across(view: NodeView, uuid: str) -> list[str]:
-    """Say which pods have the silicon of a GPU or slice by another device, each once; of a GPU in slices these say it."""
-    standing_claims = (claim for claim, standing in view.claims if standing is not Standing.FREE)
-    taken = {(claim.gpu, f"{claim.namespace}/{claim.name}") for claim in standing_claims}
+def _reasons(status: GpuStatus | None) -> tuple[str, ...]:
+    if status is None:
+        return ()
+    return status.reasons or (() if status.healthy else (NO_REASON,))
+
+
+def _across(view: NodeView) -> list[tuple[Excluded, str]]:
+    """Return which pods have silicon that others may be of, by which device; of a GPU in slices these say it."""
+    taken = {
+        (claim.gpu, f"{claim.namespace}/{claim.name}")
+        for claim, standing in view.claims
+        if standing is not Standing.FREE
+    }
     taken |= {(gpu, f"{who.namespace}/{who.name}") for gpu, who in view.holders.items()}
-    across = ((gpu, pod) for gpu, pod in sorted(taken) if view.silicon.excluded_by((gpu,)).across(uuid))
-    said = [
-        f"{pod} {HAS_EARLIER if view.silicon.is_gone(gpu) else HAS_WHOLE}"
-        for gpu, pod in across
-        if gpu not in view.silicon.slices
-    ]
-    return list(dict.fromkeys(said))
+    silicon, found = view.silicon, list[tuple[Excluded, str]]()
+    for gpu, pod in sorted(taken):
+        is_gone = silicon.is_gone(gpu)
+        if is_gone or (silicon.slices and gpu not in silicon.slices):
+            found.append((silicon.excluded_by((gpu,)), f"{pod} {HAS_EARLIER if is_gone else HAS_WHOLE}"))
+    return found
 
 
 def _named(claims: tuple[str, ...]) -> str:
@@ -73,23 +107,3 @@ def _named(claims: tuple[str, ...]) -> str:
     """
     named = ", ".join(claims[:_NAMED])
     return f"{named} and {len(claims) - _NAMED} more" if len(claims) > _NAMED else named
-
-
-def _gpu_of(view: NodeView, position: int) -> str:
-    """Return the UUID of a GPU, or of the one that a slice is cut out of."""
-    gpus = view.payloads.topology.value
-    if gpus is None or position < len(gpus.uuids):
-        return view.devices[position]
-    node = gpus.topology_class.node
-    return gpus.uuids[node.positions[node.indexes[position]]]
-
-
-def _of_its_gpu(gpus: NodeGpus, status: NodeStatus, position: int) -> list[str]:
-    """Return what is wrong with the GPU that a slice is cut out of; nothing for a GPU."""
-    if position < len(gpus.uuids):
-        return []
-    node = gpus.topology_class.node
-    index = node.indexes[position]
-    uuid = gpus.uuids[node.positions[index]]
-    sick = (gpu for gpu in status.gpus if gpu.uuid == uuid and not gpu.healthy)
-    return [f"GPU {index}: {reason}" for gpu in sick for reason in gpu.reasons or (NO_REASON,)]

@@ -18,7 +18,7 @@ from extender.cluster.candidates.holds import NOTHING
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.state import ClusterState
-from extender.inspect.faults import reasons_of
+from extender.inspect.faults import Faults
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
@@ -231,17 +231,13 @@ def node_names(state: ClusterState, containing: str = "", after: str = "") -> It
                 yield name
 
 
-def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> list[NodeInfo]:
-    """Return some of the nodes that are known; one that cannot be shown says so, and all others are shown."""
+def nodes(state: ClusterState, names: Iterable[str], now: Instant) -> Iterator[NodeInfo]:
+    """Yield those of the nodes that are still known; one that cannot be shown says so, and all others are shown."""
     held = state.holds.others("", now.monotonic)
-    return [
-        row(
-            name,
-            partial(_node, state, state.views[name], held.get(name, NOTHING).touched),
-            NodeInfo(name=name, free=0, closed=NOT_SHOWN, gpus=()),
-        )
-        for name in names
-    ]
+    for name in names:
+        if view := state.views.get(name):
+            shown = partial(_node, state, view, held.get(name, NOTHING).touched)
+            yield row(name, shown, NodeInfo(name=name, free=0, closed=NOT_SHOWN, gpus=()))
 
 
 def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
@@ -313,6 +309,7 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
 def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
     topology = view.shape.topology_class.node if view.shape.topology_class else None
     outlooks, occupied, gpus, shared = outlooks_of(view), occupations(view, held), [], shared_nics(state, view)
+    faults = Faults(view)
     for position, uuid in enumerate(view.uuids):
         assert topology is not None
         gpu = topology.gpus[position]
@@ -326,14 +323,14 @@ def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
                 state=occupied[position].state,
                 pod=occupied[position].pod,
                 container=occupied[position].container,
-                reasons=reasons_of(view, position),
+                reasons=faults.of(position),
                 outlook=outlooks.get(uuid),
                 doubtful=bool(view.doubtful >> position & 1),
                 shared_nics=shared[position],
             )
         )
     free = sum(gpu.state == "free" for gpu in gpus)
-    slices, parts = tuple(slices_of(view, occupied)), tuple(shared_gpus_of(view))
+    slices, parts = tuple(slices_of(view, occupied, faults)), tuple(shared_gpus_of(view))
     return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices, shared=parts)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.node_view import NodeView
-from extender.inspect.faults import reasons_of
+from extender.inspect.faults import Faults
 from extender.inspect.occupation import DeviceState, Occupation
 
 
@@ -37,7 +37,7 @@ class SliceInfo(BaseModel):
         return "; ".join(self.reasons)
 
 
-def slices_of(view: NodeView, occupied: Sequence[Occupation]) -> Iterable[SliceInfo]:
+def slices_of(view: NodeView, occupied: Sequence[Occupation], faults: Faults) -> Iterable[SliceInfo]:
     """Yield the slices of a node, by GPU and place; what has become of each device is given by position."""
     node = view.shape.topology_class.node if view.shape.topology_class else None
     for position, each in enumerate(node.slices if node else (), len(view.uuids)):
@@ -51,5 +51,5 @@ def slices_of(view: NodeView, occupied: Sequence[Occupation]) -> Iterable[SliceI
             state=occupied[position].state,
             pod=occupied[position].pod,
             container=occupied[position].container,
-            reasons=reasons_of(view, position),
+            reasons=faults.of(position),
         )

@@ -12,7 +12,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from extender.inspect.control_plane import UNKNOWN, ControlPlane, troubles
-from extender.inspect.faults import FOREIGN, reasons_of
+from extender.inspect.faults import FOREIGN, Faults
 from extender.inspect.inspection import Answer, node_names
 from extender.inspect.rows import rows
 from extender.inspect.words import signs_of
@@ -163,8 +163,9 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
     if view.payloads.status.value and view.payloads.status.value.link_faults:
         yield _LINKS_DOWN, _OF_LINKS
     unhealthy = view.payloads.status.value.unhealthy if view.payloads.status.value else frozenset()
+    faults = Faults(view)
     for position, uuid in enumerate(view.uuids):
-        for reason in reasons_of(view, position):
+        for reason in faults.of(position):
             if reason == FOREIGN:
                 yield FOREIGN, _REMEDIES[FOREIGN]
             elif uuid in unhealthy and reason != closed:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from extender.cluster.node_view import NodeView
-from extender.inspect.faults import SLICED, reasons_of
+from extender.inspect.faults import SLICED, Faults
 from extender.inspect.inspection import NodeInfo
 from extender.inspect.occupation import occupations
 
@@ -23,13 +23,14 @@ def who_has(view: NodeView, held: int) -> str:
     pods: Counter[str] = Counter()
     unusable: dict[int, str] = {}
     assert view.shape.topology_class is not None, "GPUs were counted there"
+    faults = Faults(view)
     indexes = view.shape.topology_class.node.indexes
     for position, occupied in enumerate(occupations(view, held)):
         if occupied.pod:
             pods[occupied.pod] += 1
         elif occupied.state == "held":
             pods["a pod that is being placed"] += 1
-        elif occupied.state != "free" and (reasons := reasons_of(view, position)) != (SLICED,):
+        elif occupied.state != "free" and (reasons := faults.of(position)) != (SLICED,):
             unusable[indexes[position]] = ", ".join(reasons) or occupied.state
     most = pods.most_common(_NAMED)
     said = [f"{pod} has {count}" for pod, count in most]

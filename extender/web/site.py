@@ -17,10 +17,10 @@ from starlette.routing import Route
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
-from extender.inspect.inspection import NodeInfo
 from extender.inspect.places import Place, node_names_in, places_in_steps
 from extender.inspect.waiting import waiting_pods
 from extender.service import Extender, now
+from extender.turns import listed
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves
@@ -91,11 +91,7 @@ async def _overview(extender: Extender, request: Request) -> Page:
     asked = pages.Asked(within, query.get("q", ""))
     figures, below = extender.figures(), await _places(state, within)
     names = list(islice(node_names_in(state, within, asked.containing, query.get("after", "")), SHOWN + 1))
-    nodes = list[NodeInfo]()
-    for name in names[:SHOWN]:
-        if name in state.views:
-            nodes += inspection.nodes(state, [name], now())
-        await asyncio.sleep(0)
+    nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
     waiting = await _first(extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.placeholders)

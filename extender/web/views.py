@@ -25,6 +25,7 @@ from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.service import Extender, now
+from extender.turns import listed
 from extender.web import paging, picture
 
 _OF_A_PICTURE: Final = {
@@ -60,7 +61,8 @@ router = APIRouter()
 async def list_nodes(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> NodePage:
     """List nodes whose name contains `q`, and who has which GPU."""
     names, following = _slice(extender, q, after, limit)
-    return NodePage(nodes=tuple(inspection.nodes(extender.state, names, now())), next=following)
+    nodes = await listed(inspection.nodes(extender.state, names, now()))
+    return NodePage(nodes=tuple(nodes), next=following)
 
 
 @router.get("/v1/inspect/nodes/{name}", tags=["inspect"], responses=_OR_NOTHING)

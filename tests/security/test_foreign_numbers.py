@@ -241,7 +241,7 @@ def test_a_node_that_cannot_be_shown_hides_no_other(
     state = cluster(
         node("bad"), node("good", held={gpus("good", 0)[0]: "stranger"}), node("sick", sick=gpus("sick", 0)), stranger
     )
-    listed = inspection.nodes(state, ["bad", "good"], at())
+    listed = list(inspection.nodes(state, ["bad", "good"], at()))
     assert [(each.name, each.free) for each in listed] == [("bad", 0 if function == "_node" else 8), ("good", 7)]
     assert (listed[0].closed == NOT_SHOWN) == (function == "_node")
     assert any("sick" in finding.nodes for finding in status(state).findings)

@@ -149,12 +149,18 @@ class NodeCache:
 
     def tell(self, now: float) -> None:
         """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
+        for _ in self.telling(now):
+            pass
+
+    def telling(self, now: float) -> Iterator[None]:
+        """Do so in steps, one topology in each: reading one may take as long as others can wait."""
         for name in self._changes.tell(now):
             known = self._nodes.get(name)
             if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
                 unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
                 annotations = known.node.metadata.annotations or {}
                 self._put(replace(known, payloads=unread.reread(annotations, self._topologies, lambda: True)))
+                yield
 
     def _put(self, known: KnownNode) -> None:
         name = known.name

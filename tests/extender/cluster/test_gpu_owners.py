@@ -12,7 +12,7 @@ from extender.cluster.caches.publishers import Publishers
 from extender.cluster.candidates.openness import DUPLICATE_PUBLISHER
 from extender.cluster.objects.kinds import Node
 from extender.cluster.state import ClusterState
-from extender.inspect.faults import NOT_OWNED, reasons_of
+from extender.inspect.faults import NOT_OWNED, Faults
 from tests.extender.builders import cluster, free, gpus, node
 from tests.extender.world import Replica, World, drive
 from topology.annotations import keys
@@ -72,7 +72,7 @@ def test_without_a_record_one_gpu_is_closed_on_both_nodes_and_no_other() -> None
     assert record(running) == ["evil", "n1"], "the others are recorded, and not this one"
     assert offered(world, running) == {"evil": (0, 1, 2), "n1": (0, 1, 3)}
     view = Replica(world).state.views["n1"]
-    assert [NOT_OWNED in reasons_of(view, position) for position in range(4)] == [False, False, True, False]
+    assert [NOT_OWNED in Faults(view).of(position) for position in range(4)] == [False, False, True, False]
     publish(world, "evil", *uuids("evil"))
     assert offered(world, running) == {"evil": ALL, "n1": ALL}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,21 +13,12 @@ from tests.security.hostile.run import FAMILIES, run
 SEED = 13
 WRITES = 4000
 """With this seed and as many pods or payloads of each family, each of the faults shows that were reported on 2026-11-27."""
-
-KNOWN = {
-    "payloads": "some of what nodes publish is read in one piece of 150 ms",
-}
-"""What is not mended yet. How long a piece of work takes depends on the machine, so it may pass on a fast one."""
 ATTEMPTS = 3
 """The same work takes more CPU time on a busy machine, so a law of CPU time is broken only if each attempt breaks it."""
 
 
-def _family(name: str) -> Any:
-    return pytest.param(name, marks=[pytest.mark.xfail(reason=KNOWN[name], strict=False)] if name in KNOWN else [])
-
-
 @pytest.mark.waits
-@pytest.mark.parametrize("family", [_family(name) for name in FAMILIES])
+@pytest.mark.parametrize("family", FAMILIES)
 async def test_nobody_stops_the_others(family: str, tmp_path: Path, figure: Callable[[str], None]) -> None:
     """All laws hold for everybody else, with the same tenants each time."""
     for attempt in range(ATTEMPTS):
