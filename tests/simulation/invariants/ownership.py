@@ -8,6 +8,10 @@ GPUs; a claim on a GPU that somebody else has given to a second pod, as a ledger
 when a stranger took its claim out of a ledger that can still be read. A claim about a former node goes with
 its pod: should that very machine be back, and still run it, then its agent says so.
 
+A second pod of that kind may have no placement record. A pod of ours may do without its claim on such a GPU while all of this
+holds: a stranger took the claim out of the ledger, the second pod's containers run on the GPU, and the rebuilt ledger names
+that pod. Then the record of our pod keeps the GPU from others, and a claim is the only thing that names the other pod.
+
 - INV1 no GPU in two live pods, unless all have shares of it, of one class, and of no more than its memory; nor its silicon, by
   the GPU and a MIG slice of it, or by slices of two cuts
 - INV2 each live pod has exactly its claims, and its containers run on exactly its GPUs
@@ -75,7 +79,7 @@ class Ownership:
         self.shared_gpus = shared_gpus
         """Of a node, at most."""
         self._owners: dict[str, dict[str, None]] = {}
-        self._running: dict[str, None] = {}
+        self._running: dict[str, frozenset[str]] = {}
         self._over: set[str] = set()
         self._lost: set[tuple[str, str]] = set()
         """Node and UID of claims that a stranger took away, perhaps while the Binding was under way."""
@@ -106,7 +110,7 @@ class Ownership:
 
     def started(self, uid: str, gpus: frozenset[str], beside: tuple[str, ...]) -> None:
         """Take note that containers run on these GPUs, together with those of other pods."""
-        self._running[uid] = None
+        self._running[uid] = gpus
         self._over.discard(uid)  # the machine may have been replaced under it
         if not self._is_ours(uid):
             return
@@ -353,6 +357,8 @@ class Ownership:
             own = [claim for claim in found.claims if claim.uid == uid] if found else []
             claimed, amounts = {claim.gpu for claim in own}, {claim.memory_gib or 0 for claim in own}
             contested = {gpu for gpu in placed.gpus if self._is_contested(gpu)}
+            if uid in self._bereft and found:
+                contested |= {claim.gpu for claim in found.claims if self._is_forced_beside(claim, placed)}
             if not placed.gpus - contested <= claimed <= placed.gpus or not amounts <= {placed.share_gib}:
                 self._trace.violation(
                     "INV2",
@@ -363,6 +369,12 @@ class Ownership:
         """Whether pods have the GPU that cannot stand in one ledger together."""
         first, *others = [self.placed[uid] for uid in self.owners(gpu)]
         return not all(first.goes_with(other.share_gib, other.sharing_class) for other in others)
+
+    def _is_forced_beside(self, claim: Claim, placed: Placed) -> bool:
+        """Whether a pod that was bound around us really has the claimed GPU, which a ledger cannot give to another pod, too."""
+        is_forced = claim.uid in self.placed and not self._is_ours(claim.uid)
+        goes_with = placed.goes_with(claim.memory_gib or 0, claim.sharing_class)
+        return is_forced and claim.gpu in self._running.get(claim.uid, ()) and not goes_with
 
 
 def _pairs(ledger: Ledger) -> set[tuple[str, str]]:
