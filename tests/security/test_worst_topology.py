@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 
+from extender.cluster.caches.node_cache import KnownNode
 from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
@@ -129,6 +130,19 @@ def test_a_node_that_changes_all_the_time_leaves_nothing_behind() -> None:
     for _ in islice(state.effort.work(), 100):
         pass
     assert len(state.effort) <= 1
+
+
+def test_payloads_that_cannot_be_read_leave_nothing_behind() -> None:
+    """What was wrong with a payload is kept, and nothing of how that came out: else each version keeps the one before."""
+    state = cluster(node("n1"), node("good"))
+    for version in range(2, 40):
+        broken = "{" * version
+        state.nodes.changed(node("n1", version=version, topology=broken, status=broken, observed=broken, ledger=broken))
+    assert state.views["n1"].shape.closed == RESTLESS
+    gc.collect()
+    nodes = (each for each in gc.get_objects() if isinstance(each, KnownNode))
+    living = [each for each in nodes if each.node.metadata.name == "n1" and each.node.metadata.resource_version != "1"]
+    assert living == [state.nodes.get("n1")]
 
 
 def test_a_class_is_searched_beside_calls_only_while_somebody_has_it() -> None:

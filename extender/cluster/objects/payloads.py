@@ -49,7 +49,7 @@ class Payload(Generic[T]):
         try:
             return Payload(text, decode(text))
         except PayloadError as error:
-            return Payload(text, self.value, error)
+            return Payload(text, self.value, _alone(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,12 @@ class NodePayloads:
         if self.digest is not None and self.digest != self.topology.value.digest:
             return "GPU topology does not match its digest"
         return None
+
+
+def _alone(error: PayloadError) -> PayloadError:
+    """Drop how the error came out: the frames hold the payload before, with its own error, and so on without end."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _merged(ours: Ledger, theirs: Ledger) -> Ledger:
