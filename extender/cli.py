@@ -19,7 +19,6 @@ import msgspec
 import typer
 
 from extender import asking, logs
-from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.drift import drift
@@ -39,7 +38,6 @@ from extender.kubectl.options import (
     Headless,
     Name,
     Namespace,
-    SchedulerNames,
     SnapshotFile,
     Url,
     Version,
@@ -83,7 +81,7 @@ def plugin(print_version: Version = False) -> None:
     """Take what stands before the verb."""
 
 
-@verb(app)
+@verb(app, without=("scheduler_names",))
 def nodes(
     source: Source,
     form: Form,
@@ -100,7 +98,7 @@ def nodes(
         print_nodes(source.answer(asking.nodes, lambda: listed(source.state())), form)
 
 
-@verb(app)
+@verb(app, without=("scheduler_names",))
 def node(
     source: Source,
     form: Form,
@@ -217,19 +215,15 @@ def what_would_be(
 
 
 @verb(app, "status")
-def show_status(
-    source: Source,
-    form: Form,
-    scheduler_names: SchedulerNames = None,
-) -> None:
+def show_status(source: Source, form: Form) -> None:
     """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
-    told = status(source.state(), scheduler_names or (SCHEDULER_NAME,), source.control_plane())
+    told = status(source.state(), source.control_plane())
     print_status(told, form)
     if told.findings:
         raise typer.Exit(1)
 
 
-@verb(app, "fragmentation", without=("extender",))
+@verb(app, "fragmentation", without=("extender", "scheduler_names"))
 def show_fragmentation(source: Source, form: Form) -> None:
     """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
     told = fragmentation(source.state())
@@ -259,7 +253,7 @@ def show_measured(
         raise typer.Exit(1)
 
 
-@verb(app, "top", without=("extender",))
+@verb(app, "top", without=("extender", "scheduler_names"))
 def show_use(
     source: Source,
     form: Form,
@@ -287,7 +281,7 @@ def _heard(source: Source, node: str) -> Heard:
     return source.place.use
 
 
-@verb(app, "drift", without=("extender",))
+@verb(app, "drift", without=("extender", "scheduler_names"))
 def show_drift(source: Source, form: Form) -> None:
     """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
     told = drift(source.state())
@@ -360,6 +354,6 @@ def _pod_name(text: str, namespace: str) -> tuple[str, str]:
 
 
 def _end(told: Explanation | Why) -> None:
-    """End with a no where the pod waits, and no node will do."""
-    if told.pod.node is None and not told.fits:
+    """End with a no where the pod waits, and no node will do, or no scheduler asks for one."""
+    if told.pod.node is None and (told.scheduler_problem or not told.fits):
         raise typer.Exit(1)

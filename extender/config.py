@@ -97,7 +97,7 @@ class Scheduling(Section):
     resource: str = keys.GPU_RESOURCE
     """The extended resource that stands for whole GPUs."""
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
-    """The schedulers that ask us; pods with GPUs that others place are counted."""
+    """The schedulers that ask us; pods with GPUs that others place, or that wait for others, are counted."""
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
     foresight: float = Field(default=Weights().pods_to_come, ge=0)

@@ -11,6 +11,7 @@ def state_of(config: ExtenderConfiguration) -> ClusterState:
     """Return an empty one."""
     return ClusterState(
         resource=config.scheduling.resource,
+        scheduler_names=config.scheduling.scheduler_names,
         weights=config.scheduling.weights,
         agent_namespace=config.agents.namespace,
         silence_seconds=config.agents.silence,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 
 from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
 from extender.metrics import Figures
 
 
-def gauges_of(state: ClusterState, schedulers: Collection[str]) -> Figures:
-    """Return what the state tells, of schedulers that ask us; none of it goes through all nodes."""
+def gauges_of(state: ClusterState) -> Figures:
+    """Return what the state tells; none of it goes through all nodes."""
     views = state.views
-    by_others = (views.get(node) for _, node in state.schedulers.placed_by_others(schedulers))
+    by_others = (views.get(node) for _, node in state.schedulers.placed_by_others())
     amiss = [held for name in state.amiss for held in views[name].holdings]
     return state.sums.figures | {
         "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
@@ -24,6 +23,7 @@ def gauges_of(state: ClusterState, schedulers: Collection[str]) -> Figures:
         "assumed_placements": len(state.holds),
         "pods": len(state.pods) - len(state.placeholders),
         "pods_waiting": state.pods.waiting - len(state.placeholders),
+        "pods_waiting_for_other_schedulers": state.waiting.length(state.waiting.schedulers_but(state.schedulers.ours)),
         "placeholders": len(state.placeholders),
         "pods_of_other_schedulers": sum(view is not None and bool(view.uuids) for view in by_others),
     }

@@ -264,6 +264,7 @@ GAUGES: Final = {
     "pods": "Pods in the cache: those that ask for GPUs.",
     "placeholders": "Placeholders that ask autoscalers for a node; no other gauge counts them.",
     "pods_waiting": "Those of them that are not bound.",
+    "pods_waiting_for_other_schedulers": "Those of them that name a scheduler which does not ask us: we never place these.",
     "pods_of_other_schedulers": "Pods that hold GPUs of our nodes and were placed by a scheduler that does not ask us.",
     "watch_silence_seconds": "Since the API server was last heard, on the quieter of the two watches.",
     "events_dropped": "Events that were not posted.",

@@ -331,7 +331,7 @@ class Extender:
         }
         figures = {name: value for name, value in known.items() if value is not None}
         figures |= self.measured.figures() if self.measured else {}
-        return {**gauges_of(self.state, self.config.scheduling.scheduler_names), **figures}
+        return {**gauges_of(self.state), **figures}
 
     def _unguarded(self) -> str | None:
         return None if self.guard.in_force else "the admission policies are not known to be in force"

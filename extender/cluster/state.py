@@ -17,7 +17,7 @@ from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
-from extender.cluster.caches.schedulers import Schedulers
+from extender.cluster.caches.schedulers import SCHEDULER_NAME, Schedulers
 from extender.cluster.caches.waiting import Waiting
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
@@ -58,6 +58,7 @@ class ClusterState:
         self,
         *,
         resource: str = keys.GPU_RESOURCE,
+        scheduler_names: Collection[str] = (SCHEDULER_NAME,),
         weights: Weights = Weights(),  # noqa: B008
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
@@ -81,7 +82,7 @@ class ClusterState:
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
-        self.schedulers = Schedulers()
+        self.schedulers = Schedulers(scheduler_names)
         self.waiting = Waiting()
         self.claims = ResourceClaims(self._node_touched)
         """Of DRA; where nobody reads them there are none."""

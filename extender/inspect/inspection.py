@@ -25,6 +25,7 @@ from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
+from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.outlook import OutlookInfo, outlooks_of
 from extender.inspect.rails import shared_nics
 from extender.inspect.rows import row
@@ -218,6 +219,8 @@ class Explanation(Answer):
     """The most frequent first."""
     problem: str | None
     """What is wrong with the pod itself."""
+    scheduler_problem: str | None = Field(default=None, exclude_if=lambda problem: problem is None)
+    """That the pod waits for a scheduler which does not ask us: `fits` is where it could go if it named ours."""
     estimate: bool = False
     """Worked out from annotations alone, without what only a running extender knows: what it holds, and what it has learnt."""
 
@@ -284,7 +287,13 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     try:
         asked = Asked.read(state, found.pod, now)
     except RequestError as error:
-        return Explanation(pod=pod_info(state, found), fits=(), refusals=(), problem=str(error))
+        return Explanation(
+            pod=pod_info(state, found),
+            fits=(),
+            refusals=(),
+            problem=str(error),
+            scheduler_problem=scheduler_problem(state, found.pod),
+        )
     if found.node is not None:
         group = group_info(state, asked)
         return Explanation(pod=pod_info(state, found), group=group, fits=(), refusals=(), problem=None)
@@ -303,6 +312,7 @@ def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,
+        scheduler_problem=scheduler_problem(state, asked.pod),
     )
 
 

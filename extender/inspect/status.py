@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
-from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
@@ -31,6 +31,8 @@ _REMEDIES = {
 }
 _PODS_BY_OTHERS = "pods with GPUs are placed by other schedulers"
 _BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--scheduler-name` says which are ours"
+_PODS_FOR_OTHERS = "pods with GPUs wait for other schedulers"
+_FOR_OTHERS = f"{_BY_OTHERS}; a pod has to be created again"
 _TO_BE_UNDERSTOOD = "`kubectl gputopo why POD` says what to correct; the pod has to be made anew"
 _NAMED = 3
 """Pods that a finding names."""
@@ -67,6 +69,8 @@ class Status(Answer):
     pods: int
     """That ask for GPUs."""
     waiting: int
+    waiting_for_others: int
+    """Those of the waiting that name a scheduler which does not ask us."""
     placeholders: int
     """That ask autoscalers for a node; they count neither as pods nor as waiting."""
     placed_by_others: int
@@ -87,14 +91,12 @@ class Status(Answer):
 
 def status(
     state: ClusterState,
-    schedulers: Collection[str] = (SCHEDULER_NAME,),
     plane: ControlPlane = ControlPlane(),  # noqa: B008 - a value
 ) -> Status:
     """Return how the cluster is, as its annotations tell; linear in nodes and GPUs.
 
     Args:
         state: The cluster.
-        schedulers: Those that ask us.
         plane: What API server and extender say of themselves.
 
     """
@@ -105,12 +107,17 @@ def status(
         for what, remedy in dict.fromkeys(rows(view.name, partial(_wrong_with, view), (_NOT_SHOWN,))):
             found[what, remedy].append(view.name)
     with_gpus = {view.name for view in known}
-    by_others = [node for _, node in state.schedulers.placed_by_others(schedulers) if node in with_gpus]
+    by_others = [node for _, node in state.schedulers.placed_by_others() if node in with_gpus]
     if by_others:
         found[f"{_PODS_BY_OTHERS}: {len(by_others)}", _BY_OTHERS] = sorted({*by_others})
+    schedulers = state.waiting.schedulers_but(state.schedulers.ours)
+    if for_others := state.waiting.length(schedulers):
+        first = (state.pods.get(uid) for uid in islice(state.waiting.line(schedulers), _NAMED + 1))
+        found[
+            f"{_PODS_FOR_OTHERS}: {for_others} ({_named(['/'.join(pod.key) for pod in first if pod])})", _FOR_OTHERS
+        ] = []
     if unread := list(_not_understood(state)):
-        named = ", ".join(unread[:_NAMED]) + (", …" if len(unread) > _NAMED else "")
-        found[f"pods that wait and cannot be understood: {len(unread)} ({named})", _TO_BE_UNDERSTOOD] = []
+        found[f"pods that wait and cannot be understood: {len(unread)} ({_named(unread)})", _TO_BE_UNDERSTOOD] = []
     if trouble := state.claims.trouble:
         found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not known:
@@ -125,6 +132,7 @@ def status(
         free=sum(view.shape.free_gpus.bit_count() for view in known if view.shape.closed is None),
         pods=len(state.pods) - len(state.placeholders),
         waiting=state.pods.waiting - len(state.placeholders),
+        waiting_for_others=for_others,
         placeholders=len(state.placeholders),
         placed_by_others=len(by_others),
         modes=_counted(map(_mode, known)),
@@ -135,6 +143,10 @@ def status(
         control_plane=plane,
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
     )
+
+
+def _named(pods: Sequence[str]) -> str:
+    return ", ".join(pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
 
 
 def _not_understood(state: ClusterState) -> Iterator[str]:

@@ -10,6 +10,7 @@ from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, PodInfo, pod_info
+from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.rows import row
 
 
@@ -25,6 +26,8 @@ class WaitingPod(Answer):
     """Of its last refusal, as the metrics count them; empty where this replica has not refused it."""
     is_node_asked_for: bool = False
     """Whether a placeholder asks autoscalers for a node."""
+    scheduler_problem: str | None = None
+    """That it waits for a scheduler which does not ask us."""
 
 
 def waiting_pods(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> list[WaitingPod]:
@@ -43,4 +46,5 @@ def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:
         seconds=seconds,
         reasons=tuple(sorted(refusal.reasons)) if refusal else (),
         is_node_asked_for=pod.uid in state.placeholders.by_pod(),
+        scheduler_problem=scheduler_problem(state, pod.pod),
     )

@@ -8,6 +8,7 @@ from extender.clock import Instant
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Explanation, PodInfo, explained
+from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.pods import what_counts
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
@@ -23,7 +24,13 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
     try:
         asked = Asked.read(state, pod, now)
     except RequestError as error:
-        return Explanation(pod=_info(pod, None), fits=(), refusals=(), problem=str(error))
+        return Explanation(
+            pod=_info(pod, None),
+            fits=(),
+            refusals=(),
+            problem=str(error),
+            scheduler_problem=scheduler_problem(state, pod),
+        )
     if not asked.request.asks:
         whole, slices, shares = what_counts(state.resource)
         problem = f"it asks for none of {whole}, {slices} and {shares}"

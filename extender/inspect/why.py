@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
+from pydantic import Field
+
 from extender.clock import Instant
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.state import ClusterState
@@ -17,6 +19,7 @@ from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
+from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.taken import who_has
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
@@ -54,6 +57,8 @@ class Why(Answer):
     """`None` where no group of nodes is known."""
     problem: str | None = None
     """What is wrong with the pod itself."""
+    scheduler_problem: str | None = Field(default=None, exclude_if=lambda problem: problem is None)
+    """That the pod waits for a scheduler which does not ask us: the verdicts are those if it named ours."""
     nodes: tuple[NodeVerdict, ...] = ()
     next: str | None = None
     decision: Decision | None = None
@@ -105,7 +110,7 @@ def why(
     try:
         asked = Asked.read(state, found.pod, now)
     except RequestError as error:
-        return Why(pod=pod, problem=str(error))
+        return Why(pod=pod, problem=str(error), scheduler_problem=scheduler_problem(state, found.pod))
     if found.node is not None:
         return Why(pod=pod, group=group_info(state, asked), decision=decisions.of(found.uid) if decisions else None)
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
@@ -115,6 +120,7 @@ def why(
         pod=pod,
         group=group_info(state, asked),
         new_nodes=new_nodes(state, asked),
+        scheduler_problem=scheduler_problem(state, found.pod),
         nodes=tuple(_verdict(state, asked, held, name, verdict) for name, verdict in verdicts.items()),
         next=names[limit - 1] if len(names) > limit else None,
     )

@@ -38,13 +38,12 @@ class Printed:
         self._before = frozenset(lines)
 
 
-async def follow(config: Kubeconfig, resource: str, show: Callable[[ClusterState], None]) -> NoReturn:
-    """Print what `show` prints of the cluster, and again the lines that change, until cancelled.
+async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[ClusterState], None]) -> NoReturn:
+    """Print what `show` prints of the cluster, read into the empty `state`, and again the lines that change, until cancelled.
 
     Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for. Raises whatever a watch dies of:
     what is printed then would be old, and nobody could see it.
     """
-    state = ClusterState(resource=resource)
     feed = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         all_nodes, all_pods = api.resource("/api/v1/nodes"), api.resource("/api/v1/pods")

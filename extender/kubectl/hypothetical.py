@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -16,6 +16,8 @@ from extender.kubernetes.documents import BrokenStream, decoder
 from topology.annotations import keys
 
 _decode = decoder(Pod)
+_OF_THE_CLUSTER: Final = "default-scheduler"
+"""The scheduler's name that the API server writes into a pod without one."""
 
 
 def pod_from(file: Path, namespace: str) -> dict[str, Any]:
@@ -35,7 +37,10 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
     own = _mapping(document.get("metadata"))
     metadata = {"name": own.get("name") or "", **_mapping(pod.get("metadata"))}
     metadata["namespace"] = metadata.get("namespace") or own.get("namespace") or namespace
-    return {**pod, "metadata": metadata}
+    spec = pod.get("spec")
+    if isinstance(spec, dict):
+        spec = {**spec, "schedulerName": spec.get("schedulerName") or _OF_THE_CLUSTER}
+    return {**pod, "metadata": metadata, "spec": spec}
 
 
 def _mapping(found: object) -> dict[str, Any]:

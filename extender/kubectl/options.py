@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.kubectl.form import Form, Output
 from extender.kubectl.reading import Source
 from topology.annotations import keys
@@ -31,7 +32,11 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Instea
 Resource = Annotated[str, typer.Option(help="The resource that counts GPUs.")]
 SchedulerNames = Annotated[
     list[str] | None,
-    typer.Option("--scheduler-name", help="A scheduler that asks gputopo, by default `gputopo`; may be said again."),
+    typer.Option(
+        "--scheduler-name",
+        envvar="GPUTOPO_SCHEDULER_NAME",
+        help="A scheduler that asks gputopo, by default `gputopo`; may be said again.",
+    ),
 ]
 Url = Annotated[
     str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
@@ -53,6 +58,7 @@ _OF_ALL: Final[dict[str, tuple[Any, Any]]] = {
     "context": (Context, None),
     "snapshot": (SnapshotFile, None),
     "resource": (Resource, keys.GPU_RESOURCE),
+    "scheduler_names": (SchedulerNames, None),
     "extender": (Url, None),
 }
 """Name → type and default of the options that say who is asked, and how to print."""
@@ -71,7 +77,8 @@ def verb(
         def run(**given: Any) -> None:
             said = {each: given.pop(each, default) for each, (_, default) in _OF_ALL.items()}
             form = Form(said["output"], not said["no_headers"])
-            source = Source(said["file"], said["context"], said["snapshot"], said["resource"], said["extender"])
+            names = tuple(said["scheduler_names"] or (SCHEDULER_NAME,))
+            source = Source(said["file"], said["context"], said["snapshot"], said["resource"], said["extender"], names)
             function(source=source, form=form, **given)
 
         own = [each for each in signature(function, eval_str=True).parameters.values() if each.name not in _MADE]

@@ -99,6 +99,7 @@ def print_pod(told: Explanation, form: Form) -> None:
     pod = told.pod
     if form.document(told, [f"pod/{pod.name}"]):
         return
+    _say_scheduler(told)
     say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if not _is_understood(told):
         return
@@ -115,6 +116,7 @@ def print_status(told: Status, form: Form) -> None:
         return
     say(
         f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free; pods: {told.pods}, {told.waiting} waiting"
+        + (f" ({told.waiting_for_others} for other schedulers)" if told.waiting_for_others else "")
         + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
     )
     for line in version_lines(told):
@@ -156,9 +158,11 @@ def _room_row(room: Room) -> tuple[str, ...]:
 
 def print_what_if(told: Explanation, form: Form) -> None:
     """Print where a pod could go that does not exist."""
-    if form.document(told, (f"node/{fit.node}" for fit in told.fits)):
+    fits = () if told.scheduler_problem else told.fits
+    if form.document(told, (f"node/{fit.node}" for fit in fits)):
         return
     estimate = " (an estimate, no extender was asked)" if told.estimate else ""
+    _say_scheduler(told)
     say(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}", end="\n\n")
     if _is_understood(told):
         _print_choice(told, form)
@@ -172,6 +176,13 @@ def _is_understood(told: Explanation | Why) -> bool:
     for line in (each.line for each in (told.group, new_nodes) if each and not told.problem):
         say(line, end="\n\n")
     return not told.problem
+
+
+def _say_scheduler(told: Explanation | Why) -> None:
+    """Print first that no scheduler will ask us about the pod, and that what follows is about one that names ours."""
+    if told.scheduler_problem:
+        say(f"{told.pod.namespace}/{told.pod.name}: {told.scheduler_problem}", end="\n\n")
+        say("What follows holds for the same pod with that name.")
 
 
 def _print_choice(told: Explanation, form: Form) -> None:
@@ -197,9 +208,11 @@ def _print_choice(told: Explanation, form: Form) -> None:
 
 def print_why(told: Why, form: Form) -> None:
     """Print the verdict on each node, and what would make the pod fit there."""
-    if form.document(told, (f"node/{verdict.node}" for verdict in told.nodes if verdict.fits)):
+    fits = () if told.scheduler_problem else (verdict.node for verdict in told.nodes if verdict.fits)
+    if form.document(told, (f"node/{name}" for name in fits)):
         return
     pod = told.pod
+    _say_scheduler(told)
     say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
     if not _is_understood(told):
         return

@@ -19,6 +19,7 @@ from extender import asking
 from extender.asking import NoAnswer
 from extender.clock import Instant
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
+from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
@@ -50,6 +51,8 @@ class Source:
     snapshot_file: Path | None
     resource: str = keys.GPU_RESOURCE
     extender: str | None = None
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    """Of the schedulers that ask us."""
 
     @cached_property
     def place(self) -> Kubeconfig | Snapshot:
@@ -70,7 +73,7 @@ class Source:
     def state(self, gone: Collection[PodName] = ()) -> ClusterState:
         """Return the cluster as its annotations tell it, without the pods in `gone`; ends the program where it cannot be read."""
         try:
-            state = ask(read_state(self.place, self.resource, gone))
+            state = ask(read_state(self.place, self.resource, gone, self.scheduler_names))
         except NoSuchPods as error:
             fail(str(error))
         until = time.monotonic() + APPRAISE_SECONDS
@@ -90,7 +93,7 @@ class Source:
         if isinstance(self.place, Snapshot):
             fail("a snapshot does not change: -w is for a cluster")
         with suppress(KeyboardInterrupt):
-            ask(follow(self.place, self.resource, show))
+            ask(follow(self.place, ClusterState(resource=self.resource, scheduler_names=self.scheduler_names), show))
 
     def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
         """Ask the extender, and decide here where that cannot be."""
@@ -131,9 +134,14 @@ def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 
 
-async def read_state(place: Kubeconfig | Snapshot, resource: str, gone: Collection[PodName] = ()) -> ClusterState:
+async def read_state(
+    place: Kubeconfig | Snapshot,
+    resource: str,
+    gone: Collection[PodName] = (),
+    scheduler_names: Collection[str] = (SCHEDULER_NAME,),
+) -> ClusterState:
     """Return the cluster as its annotations tell it, with values of free GPUs by formula; raises `NoSuchPods`."""
-    state = ClusterState(resource=resource)
+    state = ClusterState(resource=resource, scheduler_names=scheduler_names)
     feed = PodFeed(state)
     found = place if isinstance(place, Snapshot) else await read_cluster(place, feed.keep)
     nodes, pods = without(found.nodes, found.pods, gone) if gone else (found.nodes, found.pods)

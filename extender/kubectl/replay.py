@@ -55,8 +55,8 @@ def _turn(pod: GpuPod) -> tuple[int, str, tuple[str, str]]:
 def _decided(state: ClusterState, pod: GpuPod, now: Instant) -> Step:
     told = explain(state, *pod.key, now)
     assert told is not None, "it is one of the state's own"
-    if told.problem or not told.fits:
-        return Step(pod=told.pod, reason=told.problem or _why_nowhere(told))
+    if told.scheduler_problem or told.problem or not told.fits:
+        return Step(pod=told.pod, reason=told.scheduler_problem or told.problem or _why_nowhere(told))
     target = BindTarget(*pod.key, pod.uid, told.fits[0].node)
     outcome = _Cluster(state, pod.pod).run(target, now)
     if isinstance(outcome, NotBound):

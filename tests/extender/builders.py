@@ -159,9 +159,13 @@ def budget(name: str, allowed: int, *counted: str, **labels: str) -> PodDisrupti
     )
 
 
-def cluster(*objects: Node | Pod, budgets: Sequence[PodDisruptionBudget] | None = None) -> ClusterState:
+def cluster(
+    *objects: Node | Pod,
+    budgets: Sequence[PodDisruptionBudget] | None = None,
+    into: ClusterState | None = None,
+) -> ClusterState:
     """Return a state that has listed these objects and nothing else; `budgets=None`: it may not read them."""
-    state = ClusterState()
+    state = into or ClusterState()
     if budgets is not None:
         state.budgets.replaced(budgets)
     state.nodes.replaced([item for item in objects if isinstance(item, Node)])

@@ -43,6 +43,6 @@ async def plugin(tmp_path: Path, *arguments: str) -> Result:
             ("huge", 16, {keys.REQUIRED_AFFINITY: "nvlink"}),
             ("odd", 1, {keys.USER_PREFIX + "required-afinity": "nvlink"}),
         ):
-            (await api.call("POST", PODS, gpu_pod(name, gpus, wants))).ok()
+            (await api.call("POST", PODS, gpu_pod(name, gpus, wants, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         return await asyncio.to_thread(invoke, *arguments, "--kubeconfig", str(tmp_path / "kubeconfig"))

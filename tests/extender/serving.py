@@ -54,7 +54,9 @@ class Running:
 
     async def create(self, name: str, gpus: int, annotations: Mapping[str, str] | None = None) -> Json:
         """Create a pod that nobody has scheduled."""
-        made = await self.api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod(name, gpus, annotations))
+        made = await self.api.call(
+            "POST", "/api/v1/namespaces/default/pods", gpu_pod(name, gpus, annotations, schedulerName="gputopo")
+        )
         return made.ok()
 
 

@@ -138,7 +138,7 @@ def test_a_gpu_that_a_pod_has_as_well_is_a_conflict() -> None:
     found = inspection.node(state, "n1", at())
     assert found is not None
     assert (found.gpus[2].state, found.gpus[2].pod) == ("conflict", "ml/train")
-    assert gauges_of(state, ("gputopo",))["gpus_in_conflict"] == 1
+    assert gauges_of(state)["gpus_in_conflict"] == 1
     assert any("a pod and a ResourceClaim have one GPU" in finding.what for finding in status(state).findings)
 
 

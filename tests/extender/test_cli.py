@@ -67,7 +67,11 @@ async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str
         for namespace in ("ml", "dev", "qa"):
             (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})).ok()
         for namespace, name in (("ml", "train"), ("dev", "train"), ("qa", "train-1")):
-            (await api.call("POST", PODS.replace("default", namespace), gpu_pod(name, 1, {}))).ok()
+            (
+                await api.call(
+                    "POST", PODS.replace("default", namespace), gpu_pod(name, 1, {}, schedulerName="gputopo")
+                )
+            ).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
         async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
@@ -94,8 +98,8 @@ async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path
     """It knows what it holds: a pod of eight fits beside no hold, and the node's page shows them."""
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "dgx-a100")])
-        first = (await api.call("POST", PODS, gpu_pod("first", 2, {}))).ok()
-        (await api.call("POST", PODS, gpu_pod("waits", 7, {}))).ok()
+        first = (await api.call("POST", PODS, gpu_pod("first", 2, {}, schedulerName="gputopo"))).ok()
+        (await api.call("POST", PODS, gpu_pod("waits", 7, {}, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
         async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender, aiohttp.ClientSession() as session:
@@ -171,7 +175,7 @@ async def test_a_pod_is_looked_for_in_the_context_s_namespace(tmp_path: Path, mo
     """As `kubectl get pod` does, unless it is told another one."""
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "ml"}})).ok()
-        (await api.call("POST", PODS.replace("default", "ml"), gpu_pod("train", 1, {}))).ok()
+        (await api.call("POST", PODS.replace("default", "ml"), gpu_pod("train", 1, {}, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         written = (tmp_path / "kubeconfig").read_text().replace("user: anybody", "user: anybody\n    namespace: ml")
         (tmp_path / "kubeconfig").write_text(written)

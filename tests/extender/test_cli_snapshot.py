@@ -195,7 +195,7 @@ async def test_replay_begins_with_the_most_important_pod(tmp_path: Path) -> None
             ("high", 9, []),
             ("gated", 9, [{"name": "g"}]),
         ):
-            pod = gpu_pod(name, 2, {})
+            pod = gpu_pod(name, 2, {}, schedulerName="gputopo")
             pod["spec"] |= {"priority": priority, "schedulingGates": gates}
             (await api.call("POST", PODS, pod)).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)

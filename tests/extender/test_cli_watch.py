@@ -20,10 +20,10 @@ from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.cluster.caches.node_cache import NodeCache
+from extender.cluster.state import ClusterState
 from extender.kubectl.following import Printed, follow
 from extender.kubernetes.kubeconfig import Kubeconfig
 from tests.extender.plugin import PODS, invoke
-from topology.annotations import keys
 
 PLUGIN = Path(sysconfig.get_path("scripts")) / "kubectl-gputopo"
 
@@ -77,7 +77,7 @@ async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
     """Exit code 1, and the reason."""
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
-        (await api.call("POST", PODS, gpu_pod("train", 2))).ok()
+        (await api.call("POST", PODS, gpu_pod("train", 2, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         async with watching(tmp_path / "kubeconfig", "pod", "train") as process:
             assert "waits" in await line_of(process, "default/train")
@@ -95,7 +95,7 @@ async def test_a_watch_that_dies_ends_it(tmp_path: Path, monkeypatch: pytest.Mon
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         shown = asyncio.Event()
         config = Kubeconfig.find(tmp_path / "kubeconfig", None, {})
-        following = asyncio.create_task(follow(config, keys.GPU_RESOURCE, lambda _: shown.set()))
+        following = asyncio.create_task(follow(config, ClusterState(), lambda _: shown.set()))
         async with asyncio.timeout(60):
             await shown.wait()
         monkeypatch.setattr(NodeCache, "changed", died)

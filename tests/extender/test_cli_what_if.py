@@ -98,7 +98,8 @@ MANIFESTS = {
 
 def manifest(kind: str, gpus: int) -> dict[str, Any]:
     """Return a manifest whose pod asks for so many GPUs by NVLink."""
-    spec = {"containers": [{"name": "main", "resources": {"limits": {keys.GPU_RESOURCE: gpus}}}]}
+    limits = {"limits": {keys.GPU_RESOURCE: gpus}}
+    spec = {"schedulerName": "gputopo", "containers": [{"name": "main", "resources": limits}]}
     template = {"template": {"metadata": {"annotations": NVLINK}, "spec": spec}}
     made = {"pod": spec, "deployment": template, "cron": {"jobTemplate": {"spec": template}}}
     return MANIFESTS[kind] | {"spec": made[kind]}

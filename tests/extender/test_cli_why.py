@@ -61,7 +61,11 @@ async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -
     nodes = [SimulatedNode(f"n{number:03}", "t4-4") for number in range(205)]
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         await join(api, nodes)
-        (await api.call("POST", PODS, gpu_pod("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}))).ok()
+        (
+            await api.call(
+                "POST", PODS, gpu_pod("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}, schedulerName="gputopo")
+            )
+        ).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("-n", "default", "--kubeconfig", str(tmp_path / "kubeconfig"))
         async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:

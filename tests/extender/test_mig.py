@@ -236,7 +236,7 @@ def test_whole_gpus_are_counted_without_slices() -> None:
     """Sums for people and metrics are about GPUs: six of eight, and no slice is one of them."""
     topology = cut("n1", TWO_CUT)
     state = cluster(cut_node(topology, claims=(claim("MIG-n1-6-0a", "p1"),)), running("p1", "n1", "MIG-n1-6-0a"))
-    gauges = gauges_of(state, ("gputopo",))
+    gauges = gauges_of(state)
     assert (gauges["gpus"], gauges["gpus_free"]) == (8, 6)
     assert (status(state).gpus, status(state).free) == (8, 6)
     fits = finish(RoomCounter().count(state))

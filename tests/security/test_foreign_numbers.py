@@ -150,7 +150,7 @@ def test_every_kind_of_number_is_tried() -> None:
 
 def look_at_everything(state: ClusterState) -> NodeList:
     """Make every list of nodes and pods, and print each in every form; return the list of nodes."""
-    gauges_of(state, ("gputopo",))
+    gauges_of(state)
     listed = NodeList(nodes=tuple(inspection.nodes(state, list(inspection.node_names(state)), at())))
     placed, waiting = inspection.pod_infos(state, state.pods), waiting_pods(state, state.pods, at(60.0))
     detail = inspection.node(state, "bad", at())

@@ -6,15 +6,22 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
 
 SCHEDULER_NAME: Final = "gputopo"
 """Of the kube-scheduler that the chart installs, unless it is told otherwise."""
 
 
 class Schedulers:
-    """The pods with GPUs that are bound and have not ended, by the name of their scheduler."""
+    """The pods with GPUs that are bound and have not ended, by the name of their scheduler.
 
-    def __init__(self) -> None:
+    Args:
+        ours: The names of the schedulers that ask us; none: nothing is known of that.
+
+    """
+
+    def __init__(self, ours: Collection[str] = (SCHEDULER_NAME,)) -> None:
+        self.ours = tuple(ours)
         self._placed: dict[str, dict[str, str]] = {}
         """Scheduler → UID → node."""
         self._of: dict[str, str] = {}
@@ -31,8 +38,13 @@ class Schedulers:
             self._placed.setdefault(name, {})[uid] = pod.node
             self._of[uid] = name
 
-    def placed_by_others(self, ours: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield scheduler and node of each pod that a scheduler with none of these names has placed; linear in those."""
+    def another(self, pod: Pod) -> str | None:
+        """Return the scheduler that a pod names, if that one does not ask us."""
+        name = pod.spec.scheduler_name
+        return name if name and self.ours and name not in self.ours else None
+
+    def placed_by_others(self) -> Iterator[tuple[str, str]]:
+        """Yield scheduler and node of each pod that a scheduler has placed that does not ask us; linear in those."""
         for name, placed in self._placed.items():
-            if name not in ours:
+            if name not in self.ours:
                 yield from ((name, node) for node in placed.values())

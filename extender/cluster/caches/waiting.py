@@ -51,6 +51,10 @@ class Waiting:
         """Return how many these are."""
         return sum(len(line) for name in schedulers for line in self._lines.get(name, {}).values())
 
+    def schedulers_but(self, ours: Collection[str]) -> set[str]:
+        """Return the schedulers that pods wait for and that are none of these; where `ours` is empty, nobody knows."""
+        return self._lines.keys() - {*ours, ""} if ours else set()
+
     def namespaces(self, schedulers: Collection[str]) -> int:
         """Return in how many namespaces they are; one counts for each of its schedulers."""
         return sum(len(self._lines.get(name, ())) for name in schedulers)

@@ -467,7 +467,7 @@ def test_placeholders_count_as_nothing_but_placeholders() -> None:
     """Not as pods that wait, and not as demand; one that somebody has bound holds GPUs like any other pod."""
     stands = placeholder(ring("r1"), 2)
     state = cluster(node("n1", PAIRS), ring("r1"), stands)
-    assert (gauges_of(state, ())["placeholders"], gauges_of(state, ())["pods_waiting"]) == (1, 1)
+    assert (gauges_of(state)["placeholders"], gauges_of(state)["pods_waiting"]) == (1, 1)
     metadata = msgspec.structs.replace(stands.metadata, resource_version="2")
     state.pods.changed(Pod(metadata, msgspec.structs.replace(stands.spec, node_name="n1")))
-    assert (gauges_of(state, ())["placeholders"], gauges_of(state, ())["pods"]) == (0, 2)
+    assert (gauges_of(state)["placeholders"], gauges_of(state)["pods"]) == (0, 2)

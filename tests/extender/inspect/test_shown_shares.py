@@ -154,7 +154,7 @@ def test_where_nothing_is_shared_no_room_is_told() -> None:
 
 def test_gauges_count_shares() -> None:
     """GPUs, and GiB that are taken and left."""
-    figures = gauges_of(two_share_one(), ())
+    figures = gauges_of(two_share_one())
     assert (figures["gpus_shared"], figures["share_gib_taken"], figures["share_gib_left"]) == (2, 34, 9 + 27)
 
 

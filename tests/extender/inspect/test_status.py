@@ -136,12 +136,15 @@ def test_pods_that_other_schedulers_have_placed_on_our_nodes_are_counted() -> No
 def test_a_pod_of_another_scheduler_counts_until_it_has_gone() -> None:
     """Whatever is heard of it in between."""
     state = cluster(node("n1"), by("volcano", running("c", "n1", *gpus("n1", 1))))
-    assert status(state).placed_by_others == gauges_of(state, ("gputopo",))["pods_of_other_schedulers"] == 1
-    assert status(state, ["volcano"]).placed_by_others == 0
+    assert status(state).placed_by_others == gauges_of(state)["pods_of_other_schedulers"] == 1
+    volcano = cluster(
+        node("n1"), by("volcano", running("c", "n1", *gpus("n1", 1))), into=ClusterState(scheduler_names=["volcano"])
+    )
+    assert status(volcano).placed_by_others == 0
     state.pods.changed(by("volcano", running("c", "n1", *gpus("n1", 1), version=2)))
     assert status(state).placed_by_others == 1
     state.pods.deleted(by("volcano", running("c", "n1", *gpus("n1", 1), version=3)))
-    assert status(state).placed_by_others == gauges_of(state, ("gputopo",))["pods_of_other_schedulers"] == 0
+    assert status(state).placed_by_others == gauges_of(state)["pods_of_other_schedulers"] == 0
 
 
 async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path
     async with ApiServer(Store()) as server, ApiClient(server.url) as api:
         await join(api, NODES)
         for name, wants in (("waits", {}), ("odd", {keys.USER_PREFIX + "required-afinity": "nvlink"})):
-            (await api.call("POST", PODS, gpu_pod(name, 1, wants))).ok()
+            (await api.call("POST", PODS, gpu_pod(name, 1, wants, schedulerName="nobody"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("status", "--scheduler-name", "nobody", "--kubeconfig", str(tmp_path / "kubeconfig"))
         before = await asyncio.to_thread(invoke, *here)
