@@ -113,7 +113,7 @@ def node(
     print_node(detail, form)
 
 
-@verb(app)
+@verb(app, without=("tolerated_taints",))
 def pod(
     source: Source,
     form: Form,
@@ -138,7 +138,7 @@ def pod(
     _end(told)
 
 
-@verb(app, "why")
+@verb(app, "why", without=("tolerated_taints",))
 def why_not(
     source: Source,
     form: Form,
@@ -163,7 +163,7 @@ def why_not(
     _end(told)
 
 
-@verb(app, "what-if")
+@verb(app, "what-if", without=("tolerated_taints",))
 def what_would_be(
     source: Source,
     form: Form,
@@ -253,7 +253,7 @@ def show_measured(
         raise typer.Exit(1)
 
 
-@verb(app, "top", without=("extender", "scheduler_names"))
+@verb(app, "top", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_use(
     source: Source,
     form: Form,
@@ -281,7 +281,7 @@ def _heard(source: Source, node: str) -> Heard:
     return source.place.use
 
 
-@verb(app, "drift", without=("extender", "scheduler_names"))
+@verb(app, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_drift(source: Source, form: Form) -> None:
     """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
     told = drift(source.state())
@@ -310,7 +310,7 @@ def take_snapshot(
     say(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", to=sys.stderr)
 
 
-@verb(app, "replay", without=("extender",))
+@verb(app, "replay", without=("extender", "tolerated_taints"))
 def decide_all(source: Source, form: Form) -> None:
     """Decide about all pods that wait, one after the other, by their GPUs alone; nothing is written."""
     told = replay(source.state(), source.now)

@@ -90,7 +90,7 @@ def _names(words: Sequence[str]) -> Iterable[str]:
 
 async def _read_soon(config: Kubeconfig, resource: str) -> ClusterState:
     async with asyncio.timeout(NAMES_SECONDS):
-        return await read_state(config, resource)
+        return await read_state(config, ClusterState(resource=resource))
 
 
 def _options(command: Any) -> Iterator[Any]:

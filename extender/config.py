@@ -98,6 +98,8 @@ class Scheduling(Section):
     """The extended resource that stands for whole GPUs."""
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     """The schedulers that ask us; pods with GPUs that others place, or that wait for others, are counted."""
+    tolerated_taints: tuple[str, ...] = ()
+    """Keys of taints that all pods with GPUs tolerate, beside the resource's own name: nodes with others do not count as free."""
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
     foresight: float = Field(default=Weights().pods_to_come, ge=0)

@@ -12,6 +12,7 @@ def state_of(config: ExtenderConfiguration) -> ClusterState:
     return ClusterState(
         resource=config.scheduling.resource,
         scheduler_names=config.scheduling.scheduler_names,
+        tolerated_taints=config.scheduling.tolerated_taints,
         weights=config.scheduling.weights,
         agent_namespace=config.agents.namespace,
         silence_seconds=config.agents.silence,

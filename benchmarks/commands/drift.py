@@ -24,6 +24,7 @@ def drift(
 ) -> None:
     """Compare what the links of pods were seen to carry with what was predicted; exit 1 where it was more."""
     from benchmarks.measure.drift import Finding, UnreadableRates, compare, read_rates
+    from extender.cluster.state import ClusterState
     from extender.kubectl.reading import ask, read_state
     from extender.kubectl.reading import kubeconfig as find_kubeconfig
 
@@ -31,7 +32,7 @@ def drift(
         rates = read_rates(file.read_bytes())
     except (OSError, UnreadableRates) as error:
         refuse(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
-    state = ask(read_state(find_kubeconfig(kubeconfig, context), resource))
+    state = ask(read_state(find_kubeconfig(kubeconfig, context), ClusterState(resource=resource)))
     found = compare(state.views.values(), rates)
     reply(output, {"rows": [_row(seen) for seen in found]}, _as_text(found))
     if any(seen.finding is Finding.MORE for seen in found):

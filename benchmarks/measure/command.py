@@ -17,6 +17,7 @@ from benchmarks.measure.job import Wanted
 from benchmarks.measure.run import INTERRUPTED, Measuring, Outcome, Pace
 from benchmarks.measure.store import ConfigMapStore, FileStore, Store, Unusable
 from benchmarks.measure.survey import Survey, selected, survey
+from extender.cluster.state import ClusterState
 from extender.kubectl.reading import read_state
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -79,7 +80,7 @@ async def measure_cluster(
     pace: Pace = Pace(),  # noqa: B008 - a frozen value
 ) -> Report:
     """Measure the kinds of machines of a cluster; raises `Unusable` where figures could not be kept, before any Job."""
-    state = await read_state(config, wanted.resource)
+    state = await read_state(config, ClusterState(resource=wanted.resource))
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         store = place.store(api)
         known = await store.read() if store and not limits.again else {}

@@ -91,11 +91,18 @@ class NodeView:
     """What DRA has to say of its GPUs."""
     not_owned: frozenset[str] = frozenset()
     """GPUs that it publishes, and another node may own."""
+    set_aside: str | None = None
+    """Why pods that tolerate no special taint do not go there; what is free there is counted apart."""
 
     @property
     def name(self) -> str:
         """The node's name."""
         return self.node.metadata.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is free there counts as free."""
+        return self.shape.closed is None and self.set_aside is None
 
     @property
     def plugin_chooses(self) -> bool:
@@ -366,6 +373,7 @@ def derive(
         signs=surroundings.signs,
         dra=dra,
         not_owned=surroundings.not_owned,
+        set_aside=surroundings.set_aside,
     )
 
 

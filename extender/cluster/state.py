@@ -59,6 +59,7 @@ class ClusterState:
         *,
         resource: str = keys.GPU_RESOURCE,
         scheduler_names: Collection[str] = (SCHEDULER_NAME,),
+        tolerated_taints: Collection[str] = (),
         weights: Weights = Weights(),  # noqa: B008
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
@@ -115,7 +116,7 @@ class ClusterState:
             first_reports=self._first_reports,
             later_reports=self._later_reports,
         )
-        self._views = Views(sources, self._shapes, self._node_groups, self.fences, resource)
+        self._views = Views(sources, self._shapes, self._node_groups, self.fences, resource, tolerated_taints)
 
     @property
     def synced(self) -> bool:

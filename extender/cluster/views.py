@@ -19,6 +19,7 @@ from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView, derive
+from extender.cluster.objects.constraints import why_set_aside
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
@@ -44,9 +45,18 @@ class Views:
     """One view per node, those to be derived anew, and the nodes by what their views say."""
 
     def __init__(
-        self, sources: Sources, shapes: ShapeIndex, node_groups: NodeGroups, fences: Fences, resource: str
+        self,
+        sources: Sources,
+        shapes: ShapeIndex,
+        node_groups: NodeGroups,
+        fences: Fences,
+        resource: str,
+        tolerated: Collection[str] = (),
     ) -> None:
-        """Begin without a node; `shapes`, `node_groups` and `fences` are told of every view, and `resource` counts GPUs."""
+        """Begin without a node; `shapes`, `node_groups` and `fences` are told of every view, and `resource` counts GPUs.
+
+        `tolerated` are the keys of taints that all pods with GPUs tolerate.
+        """
         self.by_name: dict[str, NodeView] = {}
         self.unsettled: set[str] = set()
         """Nodes with claims of which not all are held by pods that run there."""
@@ -64,6 +74,7 @@ class Views:
         self._node_groups = node_groups
         self._fences = fences
         self._resource = resource
+        self._tolerated = frozenset((resource, *tolerated))
         self._is_mapped_to_dra = False
         self._publishers = Publishers()
         self._claimed_on: dict[str, set[str]] = {}
@@ -161,6 +172,7 @@ class Views:
             signs=known.signs,
             dra=self._sources.claims.on(name),
             paused=known.paused,
+            set_aside=why_set_aside(known.node, self._tolerated),
         )
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:

@@ -154,7 +154,7 @@ class RoomCounter:
 
 
 def _open(state: ClusterState) -> list[NodeView]:
-    return [view for view in state.views.values() if view.shape.topology_class and view.shape.closed is None]
+    return [view for view in state.views.values() if view.shape.topology_class and view.is_open]
 
 
 def _request(gpus: int) -> GpuRequest:

@@ -103,6 +103,8 @@ class NodeInfo(Answer):
     free: int
     closed: str | None
     """Why none of its GPUs is given away."""
+    set_aside: str | None = Field(default=None, exclude_if=lambda why: why is None)
+    """That it is cordoned, or which taint it has that not all pods with GPUs tolerate; then `free` is 0."""
     gpus: tuple[GpuInfo, ...]
     slices: tuple[SliceInfo, ...] = Field(default=(), exclude_if=lambda slices: not slices)
     """MIG devices of those GPUs that are cut up."""
@@ -339,9 +341,17 @@ def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
                 shared_nics=shared[position],
             )
         )
-    free = sum(gpu.state == "free" for gpu in gpus)
+    free = sum(gpu.state == "free" for gpu in gpus) if view.is_open else 0
     slices, parts = tuple(slices_of(view, occupied, faults)), tuple(shared_gpus_of(view))
-    return NodeInfo(name=view.name, free=free, closed=view.shape.closed, gpus=tuple(gpus), slices=slices, shared=parts)
+    return NodeInfo(
+        name=view.name,
+        free=free,
+        closed=view.shape.closed,
+        set_aside=view.set_aside,
+        gpus=tuple(gpus),
+        slices=slices,
+        shared=parts,
+    )
 
 
 def _is_annotated(view: NodeView) -> bool:

@@ -32,7 +32,7 @@ class Place(Answer):
     gpus: int
     free: int
     closed: int
-    """Nodes none of whose GPUs is given away."""
+    """Nodes none of whose GPUs is given away, or that are cordoned or tainted."""
 
 
 def places(state: ClusterState, within: Location = _NOWHERE) -> tuple[Place, ...]:
@@ -55,8 +55,7 @@ def places_in_steps(state: ClusterState, within: Location = _NOWHERE) -> Iterato
 
 
 def _part(view: NodeView) -> _Sums:
-    is_open = view.shape.closed is None
-    return 1, len(view.uuids), view.shape.free_gpus.bit_count() if is_open else 0, not is_open
+    return 1, len(view.uuids), view.shape.free_gpus.bit_count() if view.is_open else 0, not view.is_open
 
 
 def _sum(one: _Sums, other: _Sums) -> _Sums:

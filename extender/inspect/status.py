@@ -66,6 +66,8 @@ class Status(Answer):
     """With a topology."""
     gpus: int
     free: int
+    free_set_aside: int
+    """GPUs that are free on nodes that are cordoned, or have a taint that not all pods with GPUs tolerate."""
     pods: int
     """That ask for GPUs."""
     waiting: int
@@ -129,7 +131,8 @@ def status(
     return Status(
         nodes=len(known),
         gpus=sum(len(view.uuids) for view in known),
-        free=sum(view.shape.free_gpus.bit_count() for view in known if view.shape.closed is None),
+        free=sum(view.shape.free_gpus.bit_count() for view in known if view.is_open),
+        free_set_aside=sum(view.shape.free_gpus.bit_count() for view in known if not view.is_open),
         pods=len(state.pods) - len(state.placeholders),
         waiting=state.pods.waiting - len(state.placeholders),
         waiting_for_others=for_others,

@@ -43,9 +43,11 @@ def who_has(view: NodeView, held: int) -> str:
 
 
 def fault_of(node: NodeInfo) -> str:
-    """Say why the node is closed, else which of its GPUs are unusable and why; equal reasons once."""
+    """Say why the node is closed or set aside, else which of its GPUs are unusable and why; equal reasons once."""
     if node.closed:
         return node.closed
+    if node.set_aside:
+        return f"{node.set_aside}: {sum(gpu.state == 'free' for gpu in node.gpus)} free do not count"
     alike: dict[str, list[int]] = {}
     for gpu in node.gpus:
         if gpu.state == "unusable":

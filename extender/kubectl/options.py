@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
 from inspect import Parameter, Signature, signature
@@ -38,6 +39,14 @@ SchedulerNames = Annotated[
         help="A scheduler that asks gputopo, by default `gputopo`; may be said again.",
     ),
 ]
+ToleratedTaints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tolerated-taint",
+        envvar="GPUTOPO_TOLERATED_TAINT",
+        help="Key of a taint that all pods with GPUs tolerate, beside --resource; may be said again.",
+    ),
+]
 Url = Annotated[
     str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
 ]
@@ -59,6 +68,7 @@ _OF_ALL: Final[dict[str, tuple[Any, Any]]] = {
     "snapshot": (SnapshotFile, None),
     "resource": (Resource, keys.GPU_RESOURCE),
     "scheduler_names": (SchedulerNames, None),
+    "tolerated_taints": (ToleratedTaints, None),
     "extender": (Url, None),
 }
 """Name → type and default of the options that say who is asked, and how to print."""
@@ -79,6 +89,7 @@ def verb(
             form = Form(said["output"], not said["no_headers"])
             names = tuple(said["scheduler_names"] or (SCHEDULER_NAME,))
             source = Source(said["file"], said["context"], said["snapshot"], said["resource"], said["extender"], names)
+            source = replace(source, tolerated_taints=tuple(said["tolerated_taints"] or ()))
             function(source=source, form=form, **given)
 
         own = [each for each in signature(function, eval_str=True).parameters.values() if each.name not in _MADE]

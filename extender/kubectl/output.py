@@ -49,7 +49,11 @@ def print_node(node: NodeDetail, form: Form) -> None:
     """Print one node: its wires, its GPUs, and what the free ones are worth."""
     if form.document(node, [f"node/{node.name}"]):
         return
-    say(f"{node.name}: {_machine(node)}" + (f"; closed: {node.closed}" if node.closed else ""))
+    say(
+        f"{node.name}: {_machine(node)}"
+        + (f"; closed: {node.closed}" if node.closed else "")
+        + (f"; {node.set_aside}" if node.set_aside else "")
+    )
     if node.device_plugin:
         say(f"device plugin: {node.device_plugin.line}")
     if node.sharing:
@@ -115,7 +119,9 @@ def print_status(told: Status, form: Form) -> None:
     if form.document(told, (f"node/{name}" for finding in told.findings for name in finding.nodes)):
         return
     say(
-        f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free; pods: {told.pods}, {told.waiting} waiting"
+        f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free"
+        + (f" ({told.free_set_aside} more on cordoned or tainted nodes)" if told.free_set_aside else "")
+        + f"; pods: {told.pods}, {told.waiting} waiting"
         + (f" ({told.waiting_for_others} for other schedulers)" if told.waiting_for_others else "")
         + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
     )

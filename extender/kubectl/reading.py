@@ -53,6 +53,8 @@ class Source:
     extender: str | None = None
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     """Of the schedulers that ask us."""
+    tolerated_taints: tuple[str, ...] = ()
+    """Keys of taints that all pods with GPUs tolerate."""
 
     @cached_property
     def place(self) -> Kubeconfig | Snapshot:
@@ -73,7 +75,7 @@ class Source:
     def state(self, gone: Collection[PodName] = ()) -> ClusterState:
         """Return the cluster as its annotations tell it, without the pods in `gone`; ends the program where it cannot be read."""
         try:
-            state = ask(read_state(self.place, self.resource, gone, self.scheduler_names))
+            state = ask(read_state(self.place, self._empty(), gone))
         except NoSuchPods as error:
             fail(str(error))
         until = time.monotonic() + APPRAISE_SECONDS
@@ -93,7 +95,12 @@ class Source:
         if isinstance(self.place, Snapshot):
             fail("a snapshot does not change: -w is for a cluster")
         with suppress(KeyboardInterrupt):
-            ask(follow(self.place, ClusterState(resource=self.resource, scheduler_names=self.scheduler_names), show))
+            ask(follow(self.place, self._empty(), show))
+
+    def _empty(self) -> ClusterState:
+        return ClusterState(
+            resource=self.resource, scheduler_names=self.scheduler_names, tolerated_taints=self.tolerated_taints
+        )
 
     def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:
         """Ask the extender, and decide here where that cannot be."""
@@ -134,14 +141,11 @@ def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 
 
-async def read_state(
-    place: Kubeconfig | Snapshot,
-    resource: str,
-    gone: Collection[PodName] = (),
-    scheduler_names: Collection[str] = (SCHEDULER_NAME,),
-) -> ClusterState:
-    """Return the cluster as its annotations tell it, with values of free GPUs by formula; raises `NoSuchPods`."""
-    state = ClusterState(resource=resource, scheduler_names=scheduler_names)
+async def read_state(place: Kubeconfig | Snapshot, state: ClusterState, gone: Collection[PodName] = ()) -> ClusterState:
+    """Read the cluster as its annotations tell it into an empty state, with values of free GPUs by formula.
+
+    Raises `NoSuchPods`.
+    """
     feed = PodFeed(state)
     found = place if isinstance(place, Snapshot) else await read_cluster(place, feed.keep)
     nodes, pods = without(found.nodes, found.pods, gone) if gone else (found.nodes, found.pods)

@@ -1,6 +1,6 @@
 """The pods that wait, decided one after the other as the extender would, in memory: nothing is written.
 
-GPUs alone decide. Taints, selectors, CPU and memory are kube-scheduler's, and are not looked at.
+GPUs, labels and taints decide. CPU, memory and affinity are kube-scheduler's, and are not looked at.
 """
 
 from __future__ import annotations

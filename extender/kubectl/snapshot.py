@@ -205,7 +205,10 @@ def _of_groups(metadata: ObjectMeta) -> ObjectMeta:
 
 def _bare_spec(spec: PodSpec) -> PodSpec:
     gates = [{"name": str(gate.get("name", ""))} for gate in spec.scheduling_gates or ()]
-    return msgspec.structs.replace(without_constraints(spec), scheduling_gates=gates or None)
+    bare = msgspec.structs.replace(without_constraints(spec), scheduling_gates=gates or None)
+    if spec.node_name:
+        return bare
+    return msgspec.structs.replace(bare, node_selector=spec.node_selector, tolerations=spec.tolerations)
 
 
 def _bare_status(status: PodStatus) -> PodStatus:

@@ -110,6 +110,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
         node.cuda_version and f"CUDA {node.cuda_version}",
         node.device_plugin.line if node.device_plugin else None,
         node.closed,
+        node.set_aside,
     ]
     drawing = f"{_node_path(node.name, '/v1/inspect')}/topology.svg?v={picture.version(node, placed)}"
     return _render(

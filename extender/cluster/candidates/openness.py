@@ -78,6 +78,8 @@ class Surroundings:
     """What other health agents say of its GPUs, what closes it first."""
     dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
+    set_aside: str | None = None
+    """Why pods that tolerate no special taint do not go there."""
     paused: str = ""
     """Why no new GPU pod is to come there; empty where that is nobody's wish."""
 

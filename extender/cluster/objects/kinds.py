@@ -187,6 +187,8 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """What others ask of a node."""
 
     taints: list[Taint] | None = None
+    unschedulable: bool = False
+    """`kubectl cordon` sets it; a controller adds the taint a moment later."""
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -213,4 +215,6 @@ def bare(node: Node) -> Node:
     conditions = node.status.conditions
     ready = conditions and [NodeCondition(each.type, each.status) for each in conditions if each.type == "Ready"]
     taints = node.spec.taints and [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
-    return Node(node.metadata, NodeStatus(node.status.allocatable, ready), NodeSpec(taints or None))
+    return Node(
+        node.metadata, NodeStatus(node.status.allocatable, ready), NodeSpec(taints or None, node.spec.unschedulable)
+    )
