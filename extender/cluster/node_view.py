@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from extender.cluster.caches.publishers import recorded_gpus
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
@@ -141,7 +142,9 @@ class NodeView:
     @property
     def is_amiss(self) -> bool:
         """Whether the ledger, or the record of a pod, does not say what is."""
-        return self.is_broken or not all(held.is_settled and not held.outdates_record for held in self.holdings)
+        return self.is_broken or not all(
+            held.is_settled and not held.outdates_record and not held.is_elsewhere for held in self.holdings
+        )
 
     @property
     def unledgered(self) -> tuple[Claim, ...]:
@@ -335,10 +338,11 @@ def derive(
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
     sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
     in_question = _in_question(pods, payloads, standing_claims)
-    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers)
+    silicon = silicon_of(gpus, standing_claims)
+    is_here = partial(_is_here, frozenset(devices), devices, silicon) if devices else _anything
+    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers, is_here)
     uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
-    silicon = silicon_of(gpus, standing_claims)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
     dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
@@ -375,6 +379,16 @@ def derive(
         not_owned=surroundings.not_owned,
         set_aside=surroundings.set_aside,
     )
+
+
+def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, device: str) -> bool:
+    """Whether it is a device of the node, or a slice of an earlier cut of its GPUs."""
+    return device in known or (silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0)
+
+
+def _anything(device: str) -> bool:
+    """Take it for a device of a node of whose devices nothing is known."""
+    return True
 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:

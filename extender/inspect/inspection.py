@@ -35,9 +35,11 @@ from extender.inspect.words import (
     ClaimedDeviceInfo,
     DevicePluginInfo,
     SignInfo,
+    UnknownHolderInfo,
     device_plugin_of,
     signs_of,
     unknown_devices_of,
+    unknown_holders_of,
 )
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
@@ -151,6 +153,8 @@ class NodeDetail(NodeInfo):
     """NVLinks that rings do without."""
     signs: tuple[SignInfo, ...] = ()
     """What other health agents say of its GPUs, what closes it first."""
+    unknown_holders: tuple[UnknownHolderInfo, ...] = ()
+    """Pods that hold GPUs of it which nobody can name."""
     unknown_devices: tuple[ClaimedDeviceInfo, ...] = ()
     """What ResourceClaims hold that may be any of its GPUs."""
 
@@ -265,6 +269,7 @@ def node(state: ClusterState, name: str, now: Instant) -> NodeDetail | None:
         offers=offers_of(view),
         link_faults=link_faults_of(view),
         signs=signs_of(view),
+        unknown_holders=unknown_holders_of(view),
         unknown_devices=unknown_devices_of(view),
     )
 

@@ -21,10 +21,12 @@ from topology.node.model import NodeTopology
 
 _CONFLICT = "two running pods hold one GPU"
 _DISPUTED = "a pod and a ResourceClaim have one GPU"
+_ELSEWHERE = "pods hold GPUs that nobody can name: their placement records name none of the node's GPUs"
 _CLAIMS_UNREAD = "ResourceClaims are not read, and GPUs that they hold look free"
 _NO_AGENT = "no node has a topology: no agent has reported"
 _REMEDIES = {
     _CONFLICT: "delete one of the two; `kubectl get events -A --field-selector reason=GPUConflict` names them",
+    _ELSEWHERE: "`kubectl gputopo node NODE` names the pods; the agent's next look tells which GPUs, or delete the pods",
     FOREIGN: "end the process on the node, or name its program in discovery.ignoredProcesses",
     _DISPUTED: "delete one of the two; let DRA or a device plugin have the GPUs of a node, and not both",
     _NO_AGENT: "look at the agents' pods",
@@ -168,10 +170,7 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
     for sign in signs_of(view):
         if not sign.closes:
             yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
-    if view.conflicts:
-        yield _CONFLICT, _REMEDIES[_CONFLICT]
-    if view.disputed:
-        yield _DISPUTED, _REMEDIES[_DISPUTED]
+    yield from ((what, _REMEDIES[what]) for what in _wrong_with_holders(view))
     plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
@@ -185,6 +184,15 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
                 yield FOREIGN, _REMEDIES[FOREIGN]
             elif uuid in unhealthy and reason != closed:
                 yield f"a GPU takes no new pods: {reason}", _OF_A_GPU
+
+
+def _wrong_with_holders(view: NodeView) -> Iterator[str]:
+    if view.conflicts:
+        yield _CONFLICT
+    if any(held.is_elsewhere and held.hidden for held in view.holdings):
+        yield _ELSEWHERE
+    if view.disputed:
+        yield _DISPUTED
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

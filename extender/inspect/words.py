@@ -64,6 +64,39 @@ class ClaimedDeviceInfo(BaseModel):
         return f"ResourceClaim {self.claim} holds {self.device}, and nobody tells which GPU that is"
 
 
+class UnknownHolderInfo(BaseModel):
+    """A pod that holds GPUs of the node, and nobody can name them; a value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pod: str
+    """`namespace/name`."""
+    gpus: int | None
+    """How many; `None`: nobody knows, or shares of GPUs."""
+    is_elsewhere: bool
+    """Its record names GPUs, and none of them is the node's."""
+
+    @property
+    def line(self) -> str:
+        """All of it, for people."""
+        count = "an unknown number of" if self.gpus is None else str(self.gpus)
+        why = "; its placement record names no GPU of the node" if self.is_elsewhere else ""
+        return f"{self.pod} holds {count} GPUs that nobody can name{why}"
+
+
+def unknown_holders_of(view: NodeView) -> tuple[UnknownHolderInfo, ...]:
+    """Return the pods that hold GPUs which neither record nor ledger nor agent names."""
+    return tuple(
+        UnknownHolderInfo(
+            pod="/".join(held.pod.key),
+            gpus=None if held.pod.shares else held.hidden,
+            is_elsewhere=held.is_elsewhere,
+        )
+        for held in view.holdings
+        if held.hidden != 0
+    )
+
+
 def device_plugin_of(view: NodeView) -> DevicePluginInfo | None:
     """Return what the node's agent says of its device plugin, `None` when it does not."""
     status = view.payloads.status.value

@@ -54,16 +54,7 @@ def print_node(node: NodeDetail, form: Form) -> None:
         + (f"; closed: {node.closed}" if node.closed else "")
         + (f"; {node.set_aside}" if node.set_aside else "")
     )
-    if node.device_plugin:
-        say(f"device plugin: {node.device_plugin.line}")
-    if node.sharing:
-        say(f"shared by memory: {node.sharing.line}")
-    for offer in node.offers:
-        say(f"offered: {offer.line}")
-    for sign in node.signs:
-        say(f"said by others: {sign.line}")
-    for device in node.unknown_devices:
-        say(f"allocated by DRA: {device.line}")
+    _say_facts(node)
     if not node.gpus:
         return
     say()
@@ -85,6 +76,21 @@ def print_node(node: NodeDetail, form: Form) -> None:
         form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
         say()
     form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+
+
+def _say_facts(node: NodeDetail) -> None:
+    if node.device_plugin:
+        say(f"device plugin: {node.device_plugin.line}")
+    if node.sharing:
+        say(f"shared by memory: {node.sharing.line}")
+    for offer in node.offers:
+        say(f"offered: {offer.line}")
+    for sign in node.signs:
+        say(f"said by others: {sign.line}")
+    for holder in node.unknown_holders:
+        say(f"held: {holder.line}")
+    for device in node.unknown_devices:
+        say(f"allocated by DRA: {device.line}")
 
 
 def _link_fault_row(fault: LinkFaultInfo) -> tuple[str, ...]:

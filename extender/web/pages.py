@@ -111,6 +111,7 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
         node.device_plugin.line if node.device_plugin else None,
         node.closed,
         node.set_aside,
+        *(holder.line for holder in node.unknown_holders),
     ]
     drawing = f"{_node_path(node.name, '/v1/inspect')}/topology.svg?v={picture.version(node, placed)}"
     return _render(

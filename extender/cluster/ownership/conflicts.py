@@ -82,5 +82,7 @@ def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
 
 
 def _hidden_shares(held: Holding) -> int:
+    if held.is_elsewhere:
+        return len(held.pod.shares)
     named = {part.container for parts in (held.gpus, held.claimed) for of in parts.values() for part in of}
     return max(1, len(held.pod.shares) - len(named))

@@ -4,12 +4,15 @@ The agent's report is the fact, and a ledger follows it. But a report knows pods
 pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
 about this one: there was no other, or enough reports have come since (`FirstReports`). The GPUs that it names are taken anyway.
 
+A record may have been copied from another pod, and a machine may have got other GPUs. A pod whose record and claims name none of
+its node's GPUs holds GPUs that nobody can name, until a report accounts for it.
+
 A pod that wants the planned GPUs or none is not followed before it runs: its node holds it back till it has these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from extender.cluster.objects.gpu_pods import GpuPod, claims_for, sharing_class_of
@@ -41,6 +44,8 @@ class Holding:
     """How many more GPUs it holds, or GiB of shares, that nobody can name; `None`: nobody knows how many."""
     sharing_class: str = ""
     """Of its shares: as they are claimed, else as the pod says it."""
+    is_elsewhere: bool = False
+    """Neither its record nor its claims name a GPU of its node, though they name some."""
 
     @property
     def is_settled(self) -> bool:
@@ -71,6 +76,7 @@ def holdings_of(
     holders: Mapping[str, Holder],
     evidence: Evidence,
     sharers: Mapping[str, tuple[Sharer, ...]] = {},
+    is_here: Callable[[str], bool] = lambda _: True,
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID; linear in pods, claims, holders and sharers.
 
@@ -85,6 +91,7 @@ def holdings_of(
         holders: GPU → whom the agent saw with it.
         evidence: Says whom a report is about.
         sharers: GPU → all whom the agent saw with parts of it.
+        is_here: Whether a GPU or slice is one of the node's.
 
     """
     claims_on: dict[str, list[Claim]] = {}
@@ -105,7 +112,7 @@ def holdings_of(
         claimed = of_claims(own) if own else {}
         is_about_it = evidence.is_about(pod, frozenset(seen))
         sharing_class = own[0].sharing_class if own else sharing_class_of(pod.pod) if pod.shares else ""
-        found.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it))
+        found.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it, is_here=is_here))
     return tuple(found)
 
 
@@ -152,20 +159,31 @@ def _is_all_of(pod: GpuPod, parts: Parts) -> bool:
     return len(parts) == pod.gpus
 
 
-def _holding(pod: GpuPod, claimed: Parts, seen: Parts, sharing_class: str, *, is_about_it: bool) -> Holding:
+def _holding(
+    pod: GpuPod,
+    claimed: Parts,
+    seen: Parts,
+    sharing_class: str,
+    *,
+    is_about_it: bool,
+    is_here: Callable[[str], bool],
+) -> Holding:
     if seen == claimed:
         seen = claimed  # the same for nearly all pods of a large cluster: one dictionary is enough
     planned = claimed if pod.is_placed_on(claimed) else pod.placed or {}
     holds_back = bool(planned) and seen != claimed and pod.waits_for_its_own
     is_all = _is_all_of(pod, seen) and (is_about_it or seen == claimed or not planned) and not holds_back
     gpus = seen if is_all else planned or (together(claimed, seen) if seen else claimed)
+    written = (*planned, *claimed)
+    is_elsewhere = bool(written) and not any(map(is_here, written))
     return Holding(
         pod,
         gpus,
         claimed,
         seen=is_all and (is_about_it or not planned),
-        hidden=_hidden(pod, planned, claimed, seen),
+        hidden=_hidden(pod, {}, {}, seen) if is_elsewhere else _hidden(pod, planned, claimed, seen),
         sharing_class=sharing_class,
+        is_elsewhere=is_elsewhere,
     )
 
 

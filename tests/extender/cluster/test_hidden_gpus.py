@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 
 from extender.cluster.node_view import NodeView
+from extender.gauges import gauges_of
+from extender.inspect import inspection
+from extender.inspect.status import status
 from extender.verbs.victims import Candidate
-from tests.extender.builders import cluster, gpus, node, pod, running
+from tests.extender.builders import at, claim, cluster, free, gpus, node, pod, running
 from topology.effort import finish
 from topology.node.links import Affinity
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -74,3 +77,37 @@ def test_a_pod_with_place_for_it_is_planned_on_all_free_gpus() -> None:
     assert view(3).decide_for("new", GpuRequest(4)) == TOO_FEW
     closed = Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
     assert view(3).decide_for("new", GpuRequest(2, required=Affinity.NVLINK)) == closed
+
+
+ELSEWHERE = gpus("n2", 0, 1)
+"""Of another node, as a copied record names them, or as they were before the machine was replaced."""
+
+
+@pytest.mark.parametrize("claimed", [(), ELSEWHERE])
+def test_gpus_of_a_pod_are_hidden_whose_record_and_claims_name_none_of_the_nodes(claimed: tuple[str, ...]) -> None:
+    """A copy with the record of another pod, or one that stayed when the machine got other GPUs: no GPU is given twice."""
+    built = node(claims=tuple(claim(gpu, "copy") for gpu in claimed))
+    state = cluster(built, running("copy", "n1", *ELSEWHERE))
+    assert state.views["n1"].shape.hidden == 2
+    assert isinstance(state.views["n1"].decide_for("new", GpuRequest(6)), Placement)
+    assert isinstance(state.views["n1"].decide_for("new", GpuRequest(7)), Rejection)
+    assert gauges_of(state)["pods_unledgered"] == 1
+
+
+def test_such_a_pod_is_shown() -> None:
+    """On its node, and in the status."""
+    state = cluster(node(), running("copy", "n1", *ELSEWHERE))
+    detail = inspection.node(state, "n1", at())
+    assert detail is not None
+    assert [holder.line for holder in detail.unknown_holders] == [
+        "ml/copy holds 2 GPUs that nobody can name; its placement record names no GPU of the node"
+    ]
+    assert [finding.nodes for finding in status(state).findings] == [("n1",)]
+
+
+def test_a_report_tells_which_gpus_such_a_pod_holds() -> None:
+    """Then they are its own, and the rest is free."""
+    state = cluster(node(), running("copy", "n1", *ELSEWHERE))
+    state.nodes.changed(node(held={G[6]: "copy", G[7]: "copy"}, version=2, reports=2))
+    assert state.views["n1"].shape.hidden == 0
+    assert free(state) == (0, 1, 2, 3, 4, 5)

@@ -36,8 +36,8 @@ def claimed(gpu: str, uid: str, name: str = "p") -> Claim:
     return Claim(gpu, uid, "ml", name, "main", "1")
 
 
-def held(item: Pod, claims: Mapping[str, str], seen: str = "", told: Told = Told()) -> Holding:
-    """Return what a pod holds; claims are GPU → UID, GPUs one letter each."""
+def held(item: Pod, claims: Mapping[str, str], seen: str = "", told: Told = Told(), here: str = "abcdef") -> Holding:
+    """Return what a pod holds; claims are GPU → UID, GPUs one letter each, and those of the node are `here`."""
     found = read_gpu_pod(item)
     assert found
     (holding,) = holdings_of(
@@ -45,6 +45,7 @@ def held(item: Pod, claims: Mapping[str, str], seen: str = "", told: Told = Told
         [claimed(gpu, uid) for gpu, uid in claims.items()],
         {gpu: Holder("ml", "p", "main") for gpu in seen},
         cast("Evidence", told),
+        is_here=here.__contains__,
     )
     return holding
 
@@ -82,6 +83,25 @@ def test_a_report_counts_if_it_is_whole_and_about_the_pod(
 ) -> None:
     """What it names is taken anyway, where nothing was planned."""
     assert summary(held(item, claims, seen, told)) == expected
+
+
+@pytest.mark.parametrize(
+    ("item", "claims", "seen", "hidden"),
+    [
+        (PLANNED, {}, "", 2),
+        (PLANNED, OWN, "", 2),
+        (PLANNED, OWN, "ab", 0),
+        (PLANNED, OWN, "c", 1),
+        (PLANNED, {}, "cd", 0),
+        (PLANNED, {"a": "p", "c": "p"}, "", 0),
+        (pod("p", 2, on="n1", placed=("a", "c")), {}, "", 0),
+    ],
+)
+def test_a_record_that_names_none_of_the_nodes_gpus_tells_of_none(
+    item: Pod, claims: dict[str, str], seen: str, hidden: int
+) -> None:
+    """Neither do claims: nobody knows which GPUs the pod holds, until a report does. One GPU that was lost is another matter."""
+    assert held(item, claims, seen, here="cdef").hidden == hidden
 
 
 def test_nobody_knows_what_a_pod_hides_that_asks_unreadably() -> None:
