@@ -1,7 +1,7 @@
 """Reference machines by name, written from facts: for tests, documentation, simulations and a first try without hardware.
 
-Memory is the nominal size, UUIDs are made up (but stable, and different on every pretend host), and NICs are those of the
-compute fabric only. PCIe paths that no source shows are left unknown.
+UUIDs are made up (but stable, and different on every pretend host), and NICs are those of the compute fabric only. PCIe paths
+that no source shows are left unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,35 @@ from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
 
 PIX, PXB, PHB, NODE, SYS = PciePath.PIX, PciePath.PXB, PciePath.PHB, PciePath.NODE, PciePath.SYS
-GIB: Final = 2**30
+GIB, MIB = 2**30, 2**20
+MEMORY_MIB: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "Tesla P100-SXM2-16GB": 16_384,
+        "Tesla V100-SXM2-16GB": 16_384,
+        "Tesla V100-SXM2-32GB": 32_768,
+        "Tesla V100-SXM3-32GB": 32_768,
+        "Tesla T4": 15_360,
+        "NVIDIA A100-SXM4-40GB": 40_960,
+        "NVIDIA A100 80GB PCIe": 81_920,
+        "NVIDIA RTX A6000": 49_140,
+        "NVIDIA GeForce RTX 3090": 24_576,
+        "NVIDIA GeForce RTX 4090": 24_564,
+        "NVIDIA L4": 23_034,
+        "NVIDIA L40S": 46_068,
+        "NVIDIA H100 80GB HBM3": 81_559,
+        "NVIDIA H800": 81_559,
+        "NVIDIA H100 NVL": 95_830,
+        "NVIDIA H200": 143_771,
+        "NVIDIA GH200 120GB": 97_871,
+        "NVIDIA B200": 183_359,
+        "NVIDIA GB200": 189_471,
+    }
+)
+"""MiB in all, as NVML and `nvidia-smi` say, from outputs that people published.
+
+H100 and H200 are from `docs/reference/real-gpus`. ECC is as the card comes: on, but for RTX cards. Old drivers (440) subtract
+what they reserve: a V100 of 16 GB has 16,160 there.
+"""
 _NAMESPACE: Final = uuid.UUID("5a1d6f0c-3c5e-5f6b-9d0e-6770750a0001")
 
 
@@ -68,7 +96,6 @@ class _Tree:
 
 def _gpus(
     model: str,
-    memory_gib: int,
     numa: Sequence[int | None],
     *,
     cores_per_numa_node: int = 0,
@@ -83,7 +110,7 @@ def _gpus(
             index=index,
             uuid=f"GPU-{index}",
             model=model,
-            memory_bytes=memory_gib * GIB,
+            memory_bytes=MEMORY_MIB[model] * MIB,
             pci=f"00000000:{16 * (index + 1) % 256 + index // 15:02X}:00.0",
             numa_node=node,
             cpu_affinity=_cpus(node, cores_per_numa_node, threads_from),
@@ -145,20 +172,20 @@ _SINGLE = ((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7))
 _CUBE_MESH_V100: Final = dict.fromkeys(_DOUBLE, 2) | dict.fromkeys(_SINGLE, 1)
 
 
-def _dgx1(model: str, memory_gib: int, nvlinks: Mapping[tuple[int, int], int]) -> NodeTopology:
+def _dgx1(model: str, nvlinks: Mapping[tuple[int, int], int]) -> NodeTopology:
     tree = _Tree(((PIX, 2), (PHB, 4)))
-    gpus = _gpus(model, memory_gib, _TWO_SOCKETS, cores_per_numa_node=20, threads_from=40)
+    gpus = _gpus(model, _TWO_SOCKETS, cores_per_numa_node=20, threads_from=40)
     nics = _nics(gpus, tree, (0, 2, 4, 6))
     return NodeTopology(gpus, _links(8, tree, nvlinks), nics, cpu_vendor="intel", cpu_model="6/79")
 
 
 def _dgx_1p() -> NodeTopology:
     across = {(gpu, gpu + 4): 1 for gpu in range(4)}
-    return _dgx1("Tesla P100-SXM2-16GB", 16, _mesh(_QUADS, 1) | across)
+    return _dgx1("Tesla P100-SXM2-16GB", _mesh(_QUADS, 1) | across)
 
 
 def _dgx_1v() -> NodeTopology:
-    return _dgx1("Tesla V100-SXM2-32GB", 32, _CUBE_MESH_V100)
+    return _dgx1("Tesla V100-SXM2-32GB", _CUBE_MESH_V100)
 
 
 def _dgx_1v_dead_link() -> NodeTopology:
@@ -169,13 +196,13 @@ def _dgx_1v_dead_link() -> NodeTopology:
 
 def _v100_4() -> NodeTopology:
     quad = {pair: count for pair, count in _CUBE_MESH_V100.items() if max(pair) < 4}
-    gpus = tuple(replace(gpu, cpu_affinity="0-31") for gpu in _gpus("Tesla V100-SXM2-16GB", 16, [None] * 4))
+    gpus = tuple(replace(gpu, cpu_affinity="0-31") for gpu in _gpus("Tesla V100-SXM2-16GB", [None] * 4))
     return NodeTopology(gpus, _links(4, _Tree(beyond=None), quad), cpu_vendor="intel", cpu_model="6/79")
 
 
 def _dgx_2() -> NodeTopology:
     tree = _Tree(((PIX, 2), (PXB, 4), (NODE, 8)))
-    gpus = _gpus("Tesla V100-SXM3-32GB", 32, [0] * 8 + [1] * 8, cores_per_numa_node=24, threads_from=48, switch_links=6)
+    gpus = _gpus("Tesla V100-SXM3-32GB", [0] * 8 + [1] * 8, cores_per_numa_node=24, threads_from=48, switch_links=6)
     nics = _nics(gpus, tree, range(0, 16, 2))
     return NodeTopology(gpus, _links(16, tree), nics, cpu_vendor="intel", cpu_model="6/85")
 
@@ -183,61 +210,61 @@ def _dgx_2() -> NodeTopology:
 def _dgx_a100() -> NodeTopology:
     tree = _Tree(((PXB, 2),))
     numa = (3, 3, 1, 1, 7, 7, 5, 5)
-    gpus = _gpus("NVIDIA A100-SXM4-40GB", 40, numa, cores_per_numa_node=16, threads_from=128, switch_links=12)
+    gpus = _gpus("NVIDIA A100-SXM4-40GB", numa, cores_per_numa_node=16, threads_from=128, switch_links=12)
     nics = _nics(gpus, tree, (0, 0, 2, 2, 4, 4, 6, 6), PXB)
     return NodeTopology(gpus, _links(8, tree), nics, cpu_vendor="amd", cpu_model="23/49")
 
 
 def _a100_4_mesh() -> NodeTopology:
     tree = _Tree()
-    gpus = _gpus("NVIDIA A100-SXM4-40GB", 40, (3, 2, 1, 0), cores_per_numa_node=8, threads_from=32)
+    gpus = _gpus("NVIDIA A100-SXM4-40GB", (3, 2, 1, 0), cores_per_numa_node=8, threads_from=32)
     nics = _nics(gpus, tree, (3, 1), PHB)
     return NodeTopology(gpus, _links(4, tree, _mesh([range(4)], 4)), nics, cpu_vendor="amd", cpu_model="25/1")
 
 
-def _bridge_pairs(model: str, memory_gib: int, nvlinks: int, cores: int, vendor: str, cpu: str) -> NodeTopology:
+def _bridge_pairs(model: str, nvlinks: int, cores: int, vendor: str, cpu: str) -> NodeTopology:
     """Eight PCIe cards, four to a socket, bridged two by two."""
-    gpus = _gpus(model, memory_gib, _TWO_SOCKETS, cores_per_numa_node=cores, threads_from=2 * cores)
+    gpus = _gpus(model, _TWO_SOCKETS, cores_per_numa_node=cores, threads_from=2 * cores)
     links = _links(8, _Tree(((NODE, 4),)), _mesh(_PAIRS, nvlinks))
     return NodeTopology(gpus, links, cpu_vendor=vendor, cpu_model=cpu)
 
 
 def _a100_8_pairs() -> NodeTopology:
-    return _bridge_pairs("NVIDIA A100 80GB PCIe", 80, 12, 32, "intel", "6/106")
+    return _bridge_pairs("NVIDIA A100 80GB PCIe", 12, 32, "intel", "6/106")
 
 
 def _h100_nvl_8_pairs() -> NodeTopology:
-    return _bridge_pairs("NVIDIA H100 NVL", 94, 12, 64, "amd", "25/17")
+    return _bridge_pairs("NVIDIA H100 NVL", 12, 64, "amd", "25/17")
 
 
 def _a100_4_degraded_pair() -> NodeTopology:
-    gpus = _gpus("NVIDIA A100 80GB PCIe", 80, [0] * 4)
+    gpus = _gpus("NVIDIA A100 80GB PCIe", [0] * 4)
     return NodeTopology(gpus, _links(4, _Tree(((NODE, 4),)), {(0, 1): 12, (2, 3): 10}))
 
 
-def _hgx(model: str, memory_gib: int, switch_links: int, cores: int, cpu: str) -> NodeTopology:
+def _hgx(model: str, switch_links: int, cores: int, cpu: str) -> NodeTopology:
     """Eight GPUs on NVSwitches, four to a socket, a NIC beside each."""
     tree = _Tree(((NODE, 4),))
     numa, threads = _TWO_SOCKETS, 2 * cores
-    gpus = _gpus(model, memory_gib, numa, cores_per_numa_node=cores, threads_from=threads, switch_links=switch_links)
+    gpus = _gpus(model, numa, cores_per_numa_node=cores, threads_from=threads, switch_links=switch_links)
     nics = _nics(gpus, tree, range(8))
     return NodeTopology(gpus, _links(8, tree), nics, cpu_vendor="intel", cpu_model=cpu)
 
 
 def _hgx_h100() -> NodeTopology:
-    return _hgx("NVIDIA H100 80GB HBM3", 80, 18, 56, "6/143")
+    return _hgx("NVIDIA H100 80GB HBM3", 18, 56, "6/143")
 
 
 def _hgx_h200() -> NodeTopology:
-    return _hgx("NVIDIA H200", 141, 18, 56, "6/143")
+    return _hgx("NVIDIA H200", 18, 56, "6/143")
 
 
 def _hgx_h800() -> NodeTopology:
-    return _hgx("NVIDIA H800", 80, 8, 56, "6/143")
+    return _hgx("NVIDIA H800", 8, 56, "6/143")
 
 
 def _hgx_b200() -> NodeTopology:
-    return _hgx("NVIDIA B200", 180, 18, 56, "6/207")
+    return _hgx("NVIDIA B200", 18, 56, "6/207")
 
 
 def _hgx_b200_gpu2_off_fabric() -> NodeTopology:
@@ -249,7 +276,7 @@ def _hgx_b200_gpu2_off_fabric() -> NodeTopology:
 
 def _h100_4_mesh() -> NodeTopology:
     tree = _Tree()
-    gpus = _gpus("NVIDIA H100 80GB HBM3", 80, (3, 1, 7, 5))
+    gpus = _gpus("NVIDIA H100 80GB HBM3", (3, 1, 7, 5))
     nics = _nics(gpus, tree, range(4))
     return NodeTopology(gpus, _links(4, tree, _mesh([range(4)], 6)), nics)
 
@@ -258,14 +285,14 @@ def _gh200_4_mesh() -> NodeTopology:
     gpus = tuple(
         replace(gpu, numa_affinity=f"{gpu.index},{8 * gpu.index + 5}-{8 * gpu.index + 11}", memory_numa_node=memory)
         for gpu, memory in zip(
-            _gpus("NVIDIA GH200 120GB", 96, range(4), cores_per_numa_node=72), (4, 12, 20, 28), strict=True
+            _gpus("NVIDIA GH200 120GB", range(4), cores_per_numa_node=72), (4, 12, 20, 28), strict=True
         )
     )
     return NodeTopology(gpus, _links(4, _Tree(), _mesh([range(4)], 6)), cpu_vendor="arm")
 
 
 def _gb200_tray() -> NodeTopology:
-    gpus = _gpus("NVIDIA GB200", 186, (0, 0, 1, 1), cores_per_numa_node=72, switch_links=18)
+    gpus = _gpus("NVIDIA GB200", (0, 0, 1, 1), cores_per_numa_node=72, switch_links=18)
     spare = ("0,3-9,11-17", "0,3-9,11-17", "1,19-25,27-33", "1,19-25,27-33")
     coherent = (replace(gpu, numa_affinity=spare[gpu.index], memory_numa_node=8 * gpu.index + 2) for gpu in gpus)
     return NodeTopology(tuple(coherent), cpu_vendor="arm")
@@ -273,44 +300,44 @@ def _gb200_tray() -> NodeTopology:
 
 def _l40s_8() -> NodeTopology:
     tree = _Tree(((PIX, 2), (NODE, 4)))
-    gpus = _gpus("NVIDIA L40S", 48, _TWO_SOCKETS, cores_per_numa_node=32, threads_from=64)
+    gpus = _gpus("NVIDIA L40S", _TWO_SOCKETS, cores_per_numa_node=32, threads_from=64)
     return NodeTopology(gpus, _links(8, tree), _nics(gpus, tree, (0, 4)), cpu_vendor="intel", cpu_model="6/143")
 
 
 def _l40s_4() -> NodeTopology:
-    gpus = _gpus("NVIDIA L40S", 48, [0] * 4, cores_per_numa_node=48)
+    gpus = _gpus("NVIDIA L40S", [0] * 4, cores_per_numa_node=48)
     return NodeTopology(gpus, _links(4, _Tree(((NODE, 4),))), cpu_vendor="amd", cpu_model="25/1")
 
 
 def _l4_8() -> NodeTopology:
-    gpus = _gpus("NVIDIA L4", 24, _TWO_SOCKETS, cores_per_numa_node=24, threads_from=48)
+    gpus = _gpus("NVIDIA L4", _TWO_SOCKETS, cores_per_numa_node=24, threads_from=48)
     return NodeTopology(gpus, _links(8, _Tree(((PHB, 4),))))
 
 
 def _t4_4() -> NodeTopology:
-    gpus = _gpus("Tesla T4", 16, [0] * 4, cores_per_numa_node=48)
+    gpus = _gpus("Tesla T4", [0] * 4, cores_per_numa_node=48)
     return NodeTopology(gpus, _links(4, _Tree(((PHB, 4),))), cpu_vendor="intel", cpu_model="6/85")
 
 
 def _rtx_a6000_4_pairs() -> NodeTopology:
-    gpus = _gpus("NVIDIA RTX A6000", 48, (0, 0, 1, 1), cores_per_numa_node=24, threads_from=48)
+    gpus = _gpus("NVIDIA RTX A6000", (0, 0, 1, 1), cores_per_numa_node=24, threads_from=48)
     links = _links(4, _Tree(((NODE, 2),)), _mesh(_PAIRS[:2], 4))
     return NodeTopology(gpus, links, cpu_vendor="intel", cpu_model="6/106")
 
 
 def _rtx_3090_2() -> NodeTopology:
-    gpus = _gpus("NVIDIA GeForce RTX 3090", 24, (0, 0), cores_per_numa_node=6)
+    gpus = _gpus("NVIDIA GeForce RTX 3090", (0, 0), cores_per_numa_node=6)
     return NodeTopology(gpus, _links(2, _Tree(((PHB, 2),)), {(0, 1): 4}))
 
 
 def _rtx_4090_8() -> NodeTopology:
     tree = _Tree(((PIX, 4), (NODE, 8)))
-    gpus = _gpus("NVIDIA GeForce RTX 4090", 24, [1] * 8, cores_per_numa_node=32, threads_from=64)
+    gpus = _gpus("NVIDIA GeForce RTX 4090", [1] * 8, cores_per_numa_node=32, threads_from=64)
     return NodeTopology(gpus, _links(8, tree))
 
 
 def _ac922(per_socket: int, nvlinks: int) -> NodeTopology:
-    gpus = _gpus("Tesla V100-SXM2-16GB", 16, [0] * per_socket + [8] * per_socket)
+    gpus = _gpus("Tesla V100-SXM2-16GB", [0] * per_socket + [8] * per_socket)
     sockets = (range(per_socket), range(per_socket, 2 * per_socket))
     tree = _Tree(((NODE, per_socket),))
     return NodeTopology(gpus, _links(2 * per_socket, tree, _mesh(sockets, nvlinks)), cpu_vendor="power9")

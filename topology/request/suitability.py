@@ -9,11 +9,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import filter as filter_names
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from topology.node.links import PciePath
 from topology.node.model import Gpu, NodeTopology
 from topology.request.gpu_request import GpuRequest
+
+NEARLY: Final = 0.9
+"""Of the memory asked for: from here on a GPU is named as near. An "80 GB" H100 has 79.65 GiB, a "24 GB" L4 22.49."""
 
 
 def anonymous(node: NodeTopology) -> NodeTopology:
@@ -146,6 +149,14 @@ def _wider_model(gpus: Sequence[Gpu], request: GpuRequest) -> str:
     return f"gpu-model has globs: did you mean {meant}?" if meant else "widen gpu-model or add such nodes"
 
 
+def _lower_memory(gpus: Sequence[Gpu], request: GpuRequest) -> str:
+    """Say what would do where little is missing: of the memory on a GPU's name its driver reports some percent less."""
+    memory = sorted((gpu.memory_bytes or 0 for gpu in gpus), reverse=True)[max(0, request.gpus - 1)]
+    if memory < NEARLY * (request.min_memory_bytes or 0):
+        return "lower min-gpu-memory or add such nodes"
+    return f"the nearest have {memory / 2**30:.4g} GiB: lower min-gpu-memory to {memory >> 30}Gi"
+
+
 def _largest_memory(gpus: Sequence[Gpu]) -> str:
     return f"; the largest has {max(gpu.memory_bytes or 0 for gpu in gpus) / 2**30:.4g} GiB"
 
@@ -170,7 +181,7 @@ _RULES = (
     _Rule(
         lambda gpu, request: (gpu.memory_bytes or 0) >= (request.min_memory_bytes or 0),
         lambda request: "have min-gpu-memory",
-        lambda gpus, request: "lower min-gpu-memory or add such nodes",
+        _lower_memory,
         _largest_memory,
     ),
     _Rule(

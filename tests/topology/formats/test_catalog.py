@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from topology.formats.catalog import MACHINES, machine
 from topology.node.architectures import architecture_of
+
+NVML_MACHINES = Path(__file__).parents[2] / "nvml" / "machines"
 
 EVERY = pytest.mark.parametrize("name", MACHINES)
 
@@ -68,6 +71,16 @@ def test_degraded_machines_differ_from_healthy_ones_in_one_place() -> None:
     assert [pair for pair in sick.pairs if sick.nvlinks(*pair) != healthy.nvlinks(*pair)] == [(0, 1)]
     assert sick.pairs[0, 1].reason == "link down"
     assert [gpu.switch_links for gpu in machine("hgx-b200-gpu2-off-fabric").gpus] == [18, 18, 0, 18, 18, 18, 18, 18]
+
+
+@pytest.mark.parametrize(
+    ("name", "script"), [("hgx-h100", "hgx_h100"), ("hgx-h200", "one_h200_vm"), ("gb200-tray", "gb200_tray")]
+)
+def test_memory_is_what_a_driver_says_and_not_the_size_on_the_box(name: str, script: str) -> None:
+    """As on the machines that the fake driver imitates; the first two were read on real GPUs."""
+    said = re.search(r"memory_mib (\d+)", (NVML_MACHINES / f"{script}.nvml").read_text())
+    assert said is not None
+    assert {gpu.memory_bytes for gpu in machine(name).gpus} == {int(said[1]) << 20}
 
 
 def test_an_unknown_name_is_a_key_error() -> None:

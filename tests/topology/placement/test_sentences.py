@@ -9,10 +9,10 @@ import pytest
 
 from topology.formats.catalog import machine
 from topology.node.links import Affinity, PciePath
-from topology.node.model import Nic
+from topology.node.model import Gpu, Nic, NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import Reason, Rejection
+from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest, NicAffinity
 
 CUBE = replace(machine("dgx-1v"), driver_version="535.104.05", cuda_version="12.2")
@@ -67,6 +67,31 @@ def test_each_rule_has_its_own_sentence_with_figures_and_a_remedy(
     assert isinstance(found, Rejection)
     assert (found.message, found.figures) == (message, figures)
     assert found.sentence == f"{message} ({found.remedy})" != f"{message} ()"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "remedy"),
+    [
+        ("hgx-h100", 80 << 30, "the nearest have 79.65 GiB: lower min-gpu-memory to 79Gi"),
+        ("l4-8", 24 << 30, "the nearest have 22.49 GiB: lower min-gpu-memory to 22Gi"),
+        ("dgx-a100", 80 << 30, "lower min-gpu-memory or add such nodes"),
+    ],
+)
+def test_a_gpu_that_nearly_has_the_memory_is_named_with_what_would_do(name: str, asked: int, remedy: str) -> None:
+    """The name of a GPU says 80 GB, its driver some percent less."""
+    situation = Situation(TopologyClass(machine(name)), 0xFF)
+    refused = decide(situation, GpuRequest(2, min_memory_bytes=asked))
+    assert isinstance(refused, Rejection) and refused.remedy == remedy
+    if (lower := re.search(r"(\d+)Gi$", remedy)) is not None:
+        assert isinstance(decide(situation, GpuRequest(2, min_memory_bytes=int(lower[1]) << 30)), Placement)
+
+
+def test_the_nearest_memory_is_that_of_as_many_gpus_as_the_pod_needs() -> None:
+    """One GPU with a little more helps no pod of two."""
+    gpus = tuple(Gpu(i, f"u{i}", "x", memory_bytes=(79 - i) << 30) for i in range(3))
+    refused = decide(Situation(TopologyClass(NodeTopology(gpus)), 0b111), GpuRequest(2, min_memory_bytes=80 << 30))
+    assert isinstance(refused, Rejection)
+    assert refused.remedy == "the nearest have 78 GiB: lower min-gpu-memory to 78Gi"
 
 
 @pytest.mark.parametrize(
