@@ -63,6 +63,9 @@ IN_SWITCH = {
     10: InSwitch(Ratio(0.748, 0.70, 0.79), fewest=6, start_us=160.0),  # stas00, 6 to 8 B200, 8 MiB to 16 GiB
 }
 
+IN_SWITCH_FROM_CUDA = (12, 1)
+"""The driver's CUDA version from which on there is NVLS: `cuMulticastCreate` came with it."""
+
 NVLINK_RING = {
     (6, 0): Ratio(0.95, 0.75, 1.1),  # Dell C4130: copies over two links 36.4 of 36
     (7, 0): Ratio(1.13, 0.95, 1.2),  # cube mesh of 8 V100: 129.1 of 120 at 128 MiB

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import comb
 from typing import TypeVar
 
-from topology.bandwidth.calibration import IN_SWITCH, SHARED_UPLINK, Bandwidth
+from topology.bandwidth.calibration import IN_SWITCH, IN_SWITCH_FROM_CUDA, SHARED_UPLINK, Bandwidth
 from topology.bandwidth.collectives import DEFAULT_MESSAGE_BYTES, Collective, Wire, in_switch, on_ring
 from topology.bandwidth.hops import DEFAULT_PEER_LEVEL, link_ratio, switch_ratio, widest_by_point
 from topology.bandwidth.rings import MAX_STEPS, Meter, Widths, components, members_of, ring_channels
@@ -46,6 +46,7 @@ class Wiring:
         self.capability = [compute_capability(gpu) or (0, 0) for gpu in node.gpus]
         self.generation = [major for major, _ in self.capability]
         self.switch = [gpu.switch_links for gpu in node.gpus]
+        self.may_reduce_in_switch = _may_reduce_in_switch(node.cuda_version)
         self.ties = _table(ties, alike)
         """Equal numbers for equal ties between two positions."""
         self.direct = _table(ties, [kind.direct for kind in ties.kinds])
@@ -130,7 +131,8 @@ def predict(
     """Return the bandwidth of two or more GPUs (bit mask) and how near their best ring's farthest hop is.
 
     Exact with respect to the model, so it never rises when a link is removed, never falls with the message, and does not depend
-    on the order of the GPUs. `reduce_in_switch` lets few GPUs use NVLS too, or forbids it; `None` leaves it to NCCL.
+    on the order of the GPUs. `reduce_in_switch` lets few GPUs use NVLS too, or forbids it; `None` leaves it to NCCL. NCCL uses it
+    by default, but a setting, a virtual machine or confidential computing may forbid it, so the low end is then that of a ring.
     """
     over_hops = wiring.ring(wiring.narrowest_hop(members), Wire.PCIE, members, message_bytes, collective)
     on_links = [
@@ -168,9 +170,20 @@ def _over_switch(
     how = IN_SWITCH.get(generation)
     if how is None or collective is not Collective.ALL_REDUCE or reduce_in_switch is False:
         return ring
+    if not reduce_in_switch and (len(vertices) < how.fewest or not wiring.may_reduce_in_switch):
+        return ring
     reduced = _rounded(in_switch(rate, how, len(vertices), message_bytes))
-    worth_trying = reduce_in_switch or len(vertices) >= how.fewest
-    return max(ring, reduced, key=lambda found: found.point) if worth_trying else ring
+    if reduced.point <= ring.point:
+        return ring
+    return reduced if reduce_in_switch else Bandwidth(min(ring.low, reduced.low), reduced.point, reduced.high)
+
+
+def _may_reduce_in_switch(cuda_version: str | None) -> bool:
+    """Whether the driver, if it is known, is new enough for NVLS."""
+    parts = (cuda_version or "").split(".")
+    if not all(part.isdecimal() and part.isascii() for part in parts):
+        return True
+    return tuple(map(int, parts)) >= IN_SWITCH_FROM_CUDA
 
 
 def _over_direct_links(wiring: Wiring, members: int, message_bytes: int, collective: Collective) -> Bandwidth | None:

@@ -87,10 +87,11 @@ def test_folders_may_follow_one_option(tmp_path: Path) -> None:
 
 
 def test_forced_settings_change_the_machine() -> None:
-    """Without peer access NVLinks are of no use; a ring that is forced is not reduced in the switch."""
-    usual, ring = predicted(), predicted(transport=Transport.RING)
+    """Without peer access NVLinks are of no use; a ring that is forced is not reduced in the switch, and NVLS is no ring."""
+    usual, ring, reduced = predicted(), predicted(transport=Transport.RING), predicted(transport=Transport.NVLS)
     assert predicted(transport=Transport.P2P_OFF).point * 10 < ring.point < usual.point
-    assert predicted(transport=Transport.NVLS) == usual
+    assert usual == Bandwidth(ring.low, reduced.point, reduced.high)
+    assert reduced.low > ring.high
 
 
 def test_peer_access_that_is_forced_reaches_as_far_as_was_said() -> None:

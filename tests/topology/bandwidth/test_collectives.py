@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,24 @@ def test_few_gpus_reduce_on_a_ring_unless_told_otherwise() -> None:
     five = 0b11111
     assert predict(wiring, five) == predict(wiring, five, reduce_in_switch=False)
     assert predict(wiring, five, reduce_in_switch=True)[0].point > predict(wiring, five)[0].point
+
+
+@pytest.mark.parametrize(("cuda_version", "is_ring"), [("12.0", True), ("11.8", True), ("12.1", False), (None, False)])
+def test_a_driver_older_than_cuda_12_1_does_not_reduce_in_the_switch(cuda_version: str | None, is_ring: bool) -> None:
+    """`cuMulticastCreate`, which NVLS needs, came with that driver; of one that is not known NCCL's default is supposed."""
+    wiring = Wiring(replace(machine("hgx-h100"), cuda_version=cuda_version))
+    by_default, on_a_ring = predict(wiring, 0xFF), predict(wiring, 0xFF, reduce_in_switch=False)
+    assert (by_default == on_a_ring) == is_ring
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "hgx-h200", "hgx-h800", "hgx-b200"])
+def test_the_interval_holds_a_ring_too_because_many_things_switch_nvls_off(name: str) -> None:
+    """A setting of NCCL, an old NCCL, a virtual machine, confidential computing: none of them is seen on the node."""
+    wiring = Wiring(machine(name))
+    by_default, on_a_ring = predict(wiring, 0xFF)[0], predict(wiring, 0xFF, reduce_in_switch=False)[0]
+    in_the_switch = predict(wiring, 0xFF, reduce_in_switch=True)[0]
+    assert by_default.low == min(on_a_ring.low, in_the_switch.low) < on_a_ring.point
+    assert (by_default.point, by_default.high) == (in_the_switch.point, in_the_switch.high)
 
 
 @given(topologies(min_gpus=2, max_gpus=5), st.integers(0, 34), ringing)
