@@ -38,6 +38,7 @@ from extender.binding.intents import (
 from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.older_claims import drop_older_claims
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
+from extender.binding.together import refused_together
 from extender.clock import Clock
 from extender.cluster.candidates.holds import NOTHING, Hold
 from extender.cluster.node_view import NodeView
@@ -113,6 +114,8 @@ class _Bind:
     def run(self) -> Step[Outcome]:
         if not self._state.synced:
             return NotBound(Failure.NOT_SYNCED, "the extender has not seen the whole cluster yet")
+        if refused := refused_together(self._state, self._target, self._clock().monotonic, self._deadline):
+            return refused
         known = self._state.pods.get(self._target.uid)
         tried_before = bool(self._state.may_be_claimed_on(self._target.uid))
         pod = known.pod if known and not tried_before else None
@@ -207,7 +210,10 @@ class _Bind:
         return Bound(PlacementRecord({}))
 
     def _choose(self, view: NodeView, request: GpuRequest) -> Decision:
-        """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best."""
+        """Take the pod's claims, else what is held for it, else the best of what nobody else holds, else the best.
+
+        What is held for members of a PodGroup that are being bound is left to them.
+        """
         uid, now, holds = self._target.uid, self._clock().monotonic, self._state.holds
         has_claims = bool(view.claims_of(uid))
         held = None if has_claims else view.decide_on(holds.own(uid, view.name, now), request)
@@ -216,7 +222,8 @@ class _Bind:
         else:
             rails, others = RailsOfGroup(self._state, uid, now).on(view), holds.others(uid, now)
             to_come = self._state.shapes.to_come(view.shape)
-            verdict = view.decide_yielding(uid, request, others.get(view.name, NOTHING), to_come, rails)
+            beside, kept = others.get(view.name, NOTHING), holds.kept(uid, now).get(view.name, NOTHING)
+            verdict = view.decide_yielding(uid, request, beside, to_come, rails, kept)
         if isinstance(verdict, Placement):
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen

@@ -27,6 +27,7 @@ class Failure(StrEnum):
     CLAIMED_BY_DRA = "claimed-by-dra"
     NODE_GONE = "node-gone"
     NO_FIT = "no-fit"
+    GANG = "gang"
     CLAIMS_ELSEWHERE = "claims-elsewhere"
     LEDGER_FULL = "ledger-full"
     REFUSED = "refused"

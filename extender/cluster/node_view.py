@@ -222,11 +222,12 @@ class NodeView:
         held_for_others: Held,
         to_come: DemandProfile | None = None,
         rails: Rails = NO_RAILS,
+        kept: Held = NOTHING_HELD,
     ) -> Decision:
-        """Return the same as if holds yielded: beside them where that fits, else as if nothing were held."""
+        """Return the same as if holds yielded: beside them where that fits, else beside those that never yield (`kept`)."""
         found = self.decide_for(uid, request, held_for_others, to_come, rails)
         if held_for_others and isinstance(found, Rejection):
-            return self.decide_for(uid, request, NOTHING_HELD, to_come, rails)
+            return self.decide_for(uid, request, kept, to_come, rails)
         return found
 
     def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> int:

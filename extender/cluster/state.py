@@ -19,6 +19,7 @@ from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.caches.schedulers import SCHEDULER_NAME, Schedulers
 from extender.cluster.caches.waiting import Waiting
+from extender.cluster.candidates.gangs import Gangs
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.node_groups import LABEL, NodeGroups
@@ -93,6 +94,8 @@ class ClusterState:
         """Those that pods do not say; where nobody reads them there are none."""
         self.groups = Groups(self.nodes.locations, group_words, self.group_sizes.by_group)
         self.holds = Holds()
+        self.gangs = Gangs()
+        """PodGroups, as kube-scheduler tries their members together."""
         self.offers = Offers()
         self.refusals = Refusals()
         self.placeholders = Placeholders()
@@ -291,6 +294,7 @@ class ClusterState:
             self.values.forget(uid)
             self.evictions.forget(uid)
             self.holds.release(uid)
+            self.gangs.forget(uid)
             self.offers.forget(uid)
             self.refusals.forget(uid)
             self.setbacks.forget(uid, is_gone=True)
@@ -300,6 +304,7 @@ class ClusterState:
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
         self.holds.release(pod.uid)
+        self.gangs.forget(pod.uid)
         self.setbacks.forget(pod.uid)
         self.claim_drops.forget(pod.uid)
         self.doubtful_claims.forget(pod.uid)

@@ -61,20 +61,28 @@ class Asked:
         """Rank these nodes beside what is held for others, and without those that step back.
 
         Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds yield: to try a node
-        once more is in vain at worst, while the GPUs that are held are on their way to somebody.
+        once more is in vain at worst, while the GPUs that are held are on their way to somebody. Those of pods that are bound
+        together with this one, or not at all, never yield.
         """
         away = [name for name in self.away(state) if name in names]
         tried = [names.without(away), names.without(away[1:]), names] if away else [names]
-        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
+        uid, now = self.pod.metadata.uid, self.now.monotonic
+        held_for_others, kept = state.holds.others(uid, now), state.holds.kept(uid, now, state.gangs.beside(uid))
         for yielding in (False, True) if held_for_others else (False,):
             for some in tried:
-                ranking = self._rank(state, some, held_for_others, yielding=yielding)
+                ranking = self._rank(state, some, held_for_others, kept, yielding=yielding)
                 if ranking.best is not None:
                     return ranking
         return ranking
 
     def _rank(
-        self, state: ClusterState, names: Names, held_for_others: Mapping[str, Held], *, yielding: bool
+        self,
+        state: ClusterState,
+        names: Names,
+        held_for_others: Mapping[str, Held],
+        kept: Mapping[str, Held],
+        *,
+        yielding: bool,
     ) -> Ranking:
         """Rank these nodes; of a group's pod only those count where the group goes.
 
@@ -84,7 +92,9 @@ class Asked:
         rails = RailsOfGroup(state, uid, self.now.monotonic)
 
         def ranking(request: GpuRequest) -> Ranking:
-            return Ranking(state, uid, request, names, held_for_others, rails, namespace=namespace, yielding=yielding)
+            return Ranking(
+                state, uid, request, names, held_for_others, rails, namespace=namespace, yielding=yielding, kept=kept
+            )
 
         found = ranking(self.request)
         claimed = state.claimed_on(uid)

@@ -10,6 +10,8 @@ A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "th
 - A pod of a group is offered the nodes of the domain that the group fills now, and no others: all that prioritize, or another
   scorer, can then choose from is right for the group.
 - Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
+- That does not go for the pods of one PodGroup. kube-scheduler tries them one after the other and binds none before the last:
+  each leaves to the earlier ones what they were offered, and is offered one node, so that we know which (`gangs`).
 - A node that a pod has won in vain steps back, or it would win for ever; it still is named where no other one fits. About the
   nominated node kube-scheduler asks alone, and about all others only when that is refused: so it is, once.
 """
@@ -20,6 +22,7 @@ from collections.abc import Collection
 from itertools import islice
 
 from extender.clock import Instant
+from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
@@ -76,10 +79,11 @@ def _filter(
 ) -> ExtenderFilterResult:
     names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
+    state.holds.void(state.gangs.ask(args.pod))
     state.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
-    ranking, chosen = _offer(state, asked, Names(names), candidates)
+    ranking, chosen = _offer(state, asked, Names(names), 1 if gang_of(args.pod) else candidates)
     if not chosen:
         return _refusal(state, asked, ranking, names)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
@@ -163,9 +167,16 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
     uid, now, verdicts = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdicts(best)
     ranked = tuple(Ranked(name, verdict) for name, verdict in verdicts.items() if isinstance(verdict, Placement))
     if ranked:
-        node, winner = ranked[0].node, ranked[0].placement
-        state.holds.put(uid, Hold.of(node, winner, asked.request, now + hold_seconds, ranked))
-        state.setbacks.announce(uid, node, now, asked.pod.metadata.namespace)
+        _hold(state, asked, ranked, hold_seconds)
+        if gang_of(asked.pod) is None:  # else its group may have been what came to nothing
+            state.setbacks.announce(uid, ranked[0].node, now, asked.pod.metadata.namespace)
+
+
+def _hold(state: ClusterState, asked: Asked, ranked: tuple[Ranked, ...], hold_seconds: float) -> None:
+    uid, winner = asked.pod.metadata.uid, ranked[0]
+    hold = Hold.of(winner.node, winner.placement, asked.request, asked.now.monotonic + hold_seconds, ranked)
+    state.holds.put(uid, hold)
+    state.gangs.offer(uid, hold, asked.request)
 
 
 def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:

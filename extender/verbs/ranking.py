@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import merge
+from types import MappingProxyType
 from typing import TypeVar
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape_index import Census, Key
-from extender.cluster.node_view import NodeView
 from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
 from extender.verbs.names import Names
@@ -41,6 +41,7 @@ class Ranking:
         rails: What the rails of nodes are to it.
         namespace: Its own.
         yielding: Whether they are left only where the pod fits beside them.
+        kept: What of them is left in any case.
 
     """
 
@@ -55,10 +56,11 @@ class Ranking:
         *,
         namespace: str = "",
         yielding: bool = False,
+        kept: Mapping[str, Held] = MappingProxyType({}),
     ) -> None:
         self._uid = uid
         self._request = request
-        self._held_for_others = {} if yielding else held_for_others
+        self._held_for_others = kept if yielding else held_for_others
         self._views = state.views
         self._shapes = state.shapes
         self._order = self._shapes.order(request, namespace)
@@ -66,11 +68,15 @@ class Ranking:
         views = self._views
         special = {name for name in {*held_for_others, *state.claimed_on(uid)} if name in views and name in names}
         to_come = self._order.to_come
-        decide = NodeView.decide_yielding if yielding else NodeView.decide_for
         self._rails = rails
-        self._decide: Callable[[str, Rails], Decision] = lambda name, on: decide(
-            views[name], uid, request, held_for_others.get(name, NOTHING), to_come(views[name].shape), on
-        )
+
+        def decide(name: str, on: Rails) -> Decision:
+            view, held = views[name], held_for_others.get(name, NOTHING)
+            if not yielding:
+                return view.decide_for(uid, request, held, to_come(view.shape), on)
+            return view.decide_yielding(uid, request, held, to_come(view.shape), on, kept.get(name, NOTHING))
+
+        self._decide: Callable[[str, Rails], Decision] = decide
         self._special = {name: (self._decide(name, NO_RAILS), views[name]) for name in special}
         self._elsewhere: Rejection | None = None
 

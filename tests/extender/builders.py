@@ -24,6 +24,7 @@ from extender.cluster.objects.kinds import (
     PodSpec,
     PodStatus,
     ResourceRequirements,
+    SchedulingGroup,
 )
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
@@ -118,8 +119,9 @@ def pod(
     priority: int | None = None,
     cpu: str = "",
     labels: Mapping[str, str] | None = None,
+    gang: str = "",
 ) -> Pod:
-    """Build a pod of one container; its UID is its name unless said otherwise."""
+    """Build a pod of one container; its UID is its name unless said otherwise; `gang` is its PodGroup."""
     asked: dict[str, str | int] = {keys.GPU_RESOURCE: count} | ({"cpu": cpu} if cpu else {})
     annotations = dict(wants or {})
     if placed is not None:
@@ -136,7 +138,12 @@ def pod(
             annotations=annotations,
             labels=dict(labels) if labels else None,
         ),
-        PodSpec(node_name=on, priority=priority, containers=[Container("main", ResourceRequirements(asked))]),
+        PodSpec(
+            node_name=on,
+            priority=priority,
+            containers=[Container("main", ResourceRequirements(asked))],
+            scheduling_group=SchedulingGroup(gang) if gang else None,
+        ),
         PodStatus(
             phase=phase,
             nominated_node_name=nominated,

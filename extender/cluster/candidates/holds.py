@@ -2,11 +2,15 @@
 
 kube-scheduler tells nobody which node won, and filters the next pod before the first one's bind arrives. A hold steers that
 next pod elsewhere. It is advice: it lives in memory, expires, is replaced by the pod's next call, and safety never rests on it.
+
+Some holds do not yield: towards a member of a PodGroup those of the members that are tried with it, and towards everybody those
+of members that are being bound (`gangs`). Safety does not rest on them either, but whole groups do.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,6 +75,13 @@ class Hold:
     """The best nodes of the call that held them, two at most; kube-scheduler may choose another one."""
     shares: tuple[HeldShare, ...] = ()
     """Where only these are kept of the GPUs; empty: all of them."""
+    is_firm: bool = False
+    """Whether it yields to nobody."""
+
+    @property
+    def held(self) -> Held:
+        """What is kept of the node."""
+        return Held(shares=self.shares) if self.shares else Held(self.gpus)
 
     @classmethod
     def of(
@@ -119,12 +130,20 @@ class Holds:
     def others(self, uid: str, now: float) -> dict[str, Held]:
         """Return node → what is held there for other pods."""
         self._expire(now)
-        gpus, shares = defaultdict[str, int](int), dict[str, list[HeldShare]]()
-        for owner, hold in self._holds.items():
-            if owner != uid:
-                gpus[hold.node] |= 0 if hold.shares else hold.gpus
-                shares.setdefault(hold.node, []).extend(hold.shares)
-        return {node: Held(gpus[node], tuple(held)) for node, held in shares.items()}
+        return _by_node(hold for owner, hold in self._holds.items() if owner != uid)
+
+    def kept(self, uid: str, now: float, beside: Collection[str] = ()) -> dict[str, Held]:
+        """Return node → what is held there for other pods and does not yield; `beside`: the pods whose holds do not, either."""
+        self._expire(now)
+        return _by_node(
+            hold for owner, hold in self._holds.items() if owner != uid and (hold.is_firm or owner in beside)
+        )
+
+    def void(self, uids: Iterable[str]) -> None:
+        """Hold nothing for these pods any more, unless they are being bound."""
+        for uid in uids:
+            if uid in self._holds and not self._holds[uid].is_firm:
+                del self._holds[uid]
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -132,6 +151,14 @@ class Holds:
     def _expire(self, now: float) -> None:
         for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
             del self._holds[expired]
+
+
+def _by_node(holds: Iterable[Hold]) -> dict[str, Held]:
+    gpus, shares = defaultdict[str, int](int), dict[str, list[HeldShare]]()
+    for hold in holds:
+        gpus[hold.node] |= 0 if hold.shares else hold.gpus
+        shares.setdefault(hold.node, []).extend(hold.shares)
+    return {node: Held(gpus[node], tuple(held)) for node, held in shares.items()}
 
 
 def _shares_of(found: Placement, request: GpuRequest) -> tuple[HeldShare, ...]:

@@ -1,0 +1,184 @@
+"""PodGroups of kube-scheduler whose members it tries one after the other and binds together, or not at all.
+
+kube-scheduler (1.36 and later, KEP-4671) asks filter about each member, assumes the earlier ones in its own memory, and binds the
+first member only when all have been tried. It says nothing of this to an extender, so it is remembered here:
+
+- A trial is one walk through the members. A member that is asked about a second time begins the next trial: the group is tried
+  again, or on another set of nodes, or as if pods of lower priority were gone. A bind ends the trial as well.
+- In a trial each member leaves to the earlier ones what they were offered, always. Each is offered one node, so that it is known
+  which.
+- The bind of the first member decides for its trial: if one member's GPUs are not free any more, none is bound.
+
+A group whose trials are forgotten, by a restart or for want of room, is bound pod by pod.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.kinds import Pod
+from extender.fair_table import FairTable
+from topology.request.gpu_request import GpuRequest
+
+GangKey = tuple[str, str]
+"""Namespace and name of a PodGroup."""
+LIMIT: Final = 256
+"""PodGroups, shared between namespaces."""
+MOST_OFFERS: Final = 1024
+"""Of one PodGroup in all its trials but the last; the oldest trials are forgotten first."""
+
+
+@dataclass(slots=True)
+class Offer:
+    """What one member was offered in one trial."""
+
+    hold: Hold
+    request: GpuRequest
+    may_bind: bool | None = None
+    """`None`: no member of the trial has come to be bound yet."""
+
+
+Trial = dict[str, Offer | None]
+"""By UID, in the order in which they were asked about; `None`: no node would do."""
+
+
+@dataclass(slots=True)
+class _Gang:
+    trials: OrderedDict[int, Trial] = field(default_factory=OrderedDict)
+    """By number, the oldest first."""
+    is_over: bool = True
+    """Whether the next question begins a trial, whoever it is about."""
+    next_number: int = 0
+
+    @property
+    def current(self) -> Trial:
+        return self.trials[next(reversed(self.trials))] if self.trials and not self.is_over else {}
+
+    def begin(self) -> None:
+        """Begin a trial, and forget the oldest ones that there is no room for."""
+        offers = sum(map(len, self.trials.values()))
+        while self.trials and offers > MOST_OFFERS:
+            offers -= len(self.trials.popitem(last=False)[1])
+        self.trials[self.next_number] = {}
+        self.next_number += 1
+        self.is_over = False
+
+
+class Gangs:
+    """The trials of each PodGroup."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._gangs = FairTable[GangKey, _Gang](limit)
+        self._key_of: dict[str, GangKey] = {}
+
+    def ask(self, pod: Pod) -> Collection[str]:
+        """Take note that filter is asked about a member; returns the UIDs whose offers a new trial makes void."""
+        uid, key = pod.metadata.uid, gang_of(pod)
+        if key is None:
+            return ()
+        gang = self._gangs.get(key)
+        if gang is None:
+            gang = _Gang()
+            forgotten = self._gangs.put(key, key[0], gang)
+            if forgotten is not None:
+                self._forget_members(forgotten)
+        trial, void = gang.current, tuple[str, ...]()
+        # It is asked about twice in one trial where the nominated node, which kube-scheduler tries first, would not do.
+        is_again = bool(trial) and next(reversed(trial)) == uid and trial[uid] is None
+        if gang.is_over or (uid in trial and not is_again):
+            void = tuple(gang.trials[next(reversed(gang.trials))]) if gang.trials else ()
+            gang.begin()
+        gang.current[uid] = None
+        self._key_of[uid] = key
+        return void
+
+    def offer(self, uid: str, hold: Hold, request: GpuRequest) -> None:
+        """Take note of what a member is offered in this trial."""
+        gang = self._gang(uid)
+        if gang is not None and uid in gang.current:
+            gang.current[uid] = Offer(hold, request)
+
+    def beside(self, uid: str) -> Collection[str]:
+        """Return the UIDs of the other members of the current trial."""
+        gang = self._gang(uid)
+        return gang.current.keys() - {uid} if gang is not None else ()
+
+    def offered(self, uid: str, node: str) -> Offer | None:
+        """Return the last offer of a node to a member."""
+        gang = self._gang(uid)
+        trial = _trial_of(gang, uid, node) if gang is not None else None
+        return trial[uid] if trial else None
+
+    def together(self, uid: str, node: str) -> Mapping[str, Offer]:
+        """Return the offers of the trial in which a member was offered this node last, by UID, its own included."""
+        gang = self._gang(uid)
+        trial = _trial_of(gang, uid, node) if gang is not None else None
+        return {member: offer for member, offer in (trial or {}).items() if offer is not None}
+
+    def newest(self, uid: str, node: str) -> Mapping[str, Offer]:
+        """Return the newest offer of each member since the trial before that one.
+
+        Where kube-scheduler skips members, it cannot be told which of them a trial began with. Two offers of one GPU tell it.
+        """
+        gang = self._gang(uid)
+        trial = _trial_of(gang, uid, node) if gang is not None else None
+        if gang is None or trial is None:
+            return {}
+        trials = [*gang.trials.values()]
+        first = max(0, next(at for at, other in enumerate(trials) if other is trial) - 1)
+        return {member: offer for later in trials[first:] for member, offer in later.items() if offer is not None}
+
+    def decide(self, uid: str, node: str, *, may_bind: bool) -> None:
+        """Let the members of that trial be bound, or none of them; the trial is over."""
+        gang = self._gang(uid)
+        if gang is not None:
+            gang.is_over = True
+            for offer in self.together(uid, node).values():
+                offer.may_bind = may_bind
+
+    def forget(self, uid: str) -> None:
+        """Forget a member that is bound, or gone."""
+        gang = self._gang(uid)
+        if gang is None:
+            return
+        key = self._key_of.pop(uid)
+        for trial in gang.trials.values():
+            trial.pop(uid, None)
+        if not any(gang.trials.values()):
+            self._gangs.pop(key)
+
+    def offers(self, namespace: str, name: str) -> int:
+        """Return how many offers of a PodGroup are remembered, members that no node would take included."""
+        gang = self._gangs.get((namespace, name))
+        return sum(map(len, gang.trials.values())) if gang is not None else 0
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    def _gang(self, uid: str) -> _Gang | None:
+        key = self._key_of.get(uid)
+        return None if key is None else self._gangs.get(key)
+
+    def _forget_members(self, gang: _Gang) -> None:
+        for trial in gang.trials.values():
+            for uid in trial:
+                self._key_of.pop(uid, None)
+
+
+def gang_of(pod: Pod) -> GangKey | None:
+    """Return the PodGroup that kube-scheduler tries a pod with."""
+    group = pod.spec.scheduling_group
+    name = group.pod_group_name if group else None
+    return (pod.metadata.namespace, name) if name else None
+
+
+def _trial_of(gang: _Gang, uid: str, node: str) -> Trial | None:
+    for trial in reversed(gang.trials.values()):
+        offer = trial.get(uid)
+        if offer is not None and offer.hold.node == node:
+            return trial
+    return None
