@@ -140,6 +140,13 @@ class Asked:
         places = state.nodes.locations
         return frozenset(node for node in every if node in places and places[node].domain(level) in used)
 
+    def may_evict_together(self, state: ClusterState, nodes: Iterable[str]) -> list[str]:
+        """Return the same where all pods of the group are tried at once: a group that has not begun may begin anywhere."""
+        listed = [*dict.fromkeys(nodes)]
+        has_begun = self.group is not None and self.group.required and self.progress(state).placed
+        helpful = self.may_evict_on(state, listed) if has_begun else listed
+        return [name for name in listed if name in helpful]
+
     @property
     def owner(self) -> str:
         """What made the pod, and will make another one in its place."""

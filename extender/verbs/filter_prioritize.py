@@ -25,6 +25,7 @@ from extender.clock import Instant
 from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
 from extender.cluster.state import ClusterState
+from extender.verbs.as_if_gone import place_as_if_gone
 from extender.verbs.asked import Asked
 from extender.verbs.names import Names
 from extender.verbs.preparing import prepare, ranked
@@ -84,11 +85,23 @@ def _filter(
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, Names(names), 1 if gang_of(args.pod) else candidates)
+    if not chosen and gang_of(args.pod) and (placed := _as_if_gone(state, asked, names, hold_seconds)):
+        return args.passing([placed])
     if not chosen:
         return _refusal(state, asked, ranking, names)
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
         _announce(state, asked, ranking, chosen, hold_seconds)
     return args.passing(chosen)
+
+
+def _as_if_gone(state: ClusterState, asked: Asked, names: Collection[str], hold_seconds: float) -> str | None:
+    """Offer a member of a PodGroup a node from which pods of lower priority would have to go."""
+    uid, now = asked.pod.metadata.uid, asked.now.monotonic
+    placed = place_as_if_gone(state, asked, names, state.holds.kept(uid, now, state.gangs.beside(uid)))
+    if placed is None:
+        return None
+    _hold(state, asked, (Ranked(*placed),), hold_seconds)
+    return placed[0]
 
 
 def is_refusal(result: ExtenderFilterResult) -> bool:

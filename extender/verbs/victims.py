@@ -15,6 +15,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
 
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Pod
@@ -23,6 +24,7 @@ from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus, hidden
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.shares import shares_of
 from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
+from topology.placement.decide import Decision
 from topology.placement.shares import Shares
 from topology.placement.verdict import UNDECIDED, Placement
 from topology.request.gpu_request import GpuRequest
@@ -188,7 +190,15 @@ class Candidate:
         return shares_of(view.payloads, uses, free, fit, self._hidden_gib, as_told=False)
 
     def _bandwidth(self, victims: Collection[str]) -> float | None:
-        shape, free = self.view.shape, self._free_without(victims)
+        verdict = self.decide_without(victims)
+        self._is_undecided |= verdict is UNDECIDED
+        if not isinstance(verdict, Placement):
+            return None
+        return verdict.bandwidth.point if verdict.bandwidth else 0.0
+
+    def decide_without(self, victims: Collection[str], beside: Held = NOTHING) -> Decision:
+        """Return the placement when these are gone, and those who go in any case, beside the GPUs that are held for others."""
+        shape, free = self.view.shape, self._free_without(victims) & ~beside.touched
         idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
         gone = {*victims, *self._in_any_case}
         shape = replace(
@@ -201,11 +211,7 @@ class Candidate:
         )
         if self._request.is_share:
             shape = replace(shape, shares=self._shares_without(victims, free))
-        verdict = shape.decide(self._request)
-        self._is_undecided |= verdict is UNDECIDED
-        if not isinstance(verdict, Placement):
-            return None
-        return verdict.bandwidth.point if verdict.bandwidth else 0.0
+        return shape.decide(self._request)
 
     def _in_order(self, choice: Choice) -> list[str]:
         """Keep the order in which victims were offered, and put the others in by priority: the first counts as the highest."""
