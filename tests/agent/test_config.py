@@ -119,3 +119,13 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 def test_foreign_environment_is_none_of_ours() -> None:
     """Kubernetes fills the environment with its own."""
     assert load(None, {"GPUTOPO_AGENT_SERVICE_HOST": "10.0.0.1", "INTERVAL": "1s"}, {}) == AgentConfiguration()
+
+
+def test_imex_channels_are_none_or_the_one_that_nvidias_plugin_knows() -> None:
+    """In the environment as a number; another channel is refused by name."""
+    name = "GPUTOPO_ENFORCE_IMEX_CHANNELS"
+    assert load(None, {}, {}).enforce.imex_channels == ()
+    assert load(None, {name: "0"}, {}).enforce.imex_channels == (0,)
+    for wrong in ("1", "0,0", "x"):
+        with pytest.raises(ConfigurationError, match=r"enforce\.imexChannels"):
+            load(None, {name: wrong}, {})
