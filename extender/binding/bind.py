@@ -146,9 +146,9 @@ class _Bind:
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
-        age_seconds = self._clock().age_seconds(pod.metadata.creation_timestamp)
+        waited_seconds = self._state.gates.waited_seconds(pod, self._clock())
         with self._state.effort.bounded():
-            placement = self._choose(view, request := asked.at_age(age_seconds))
+            placement = self._choose(view, request := asked.at_age(waited_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:

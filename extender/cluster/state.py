@@ -13,6 +13,7 @@ from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.evictions import Evictions
+from extender.cluster.caches.gates import Gates
 from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
@@ -86,6 +87,7 @@ class ClusterState:
         self.budgets = Budgets()
         self.schedulers = Schedulers(scheduler_names)
         self.waiting = Waiting()
+        self.gates = Gates()
         self.claims = ResourceClaims(self._node_touched)
         """Of DRA; where nobody reads them there are none."""
         self.group_words = group_words
@@ -228,6 +230,7 @@ class ClusterState:
 
     def listening(self, now: float) -> Search[list[str]]:
         """Do so in steps: many topologies may have been still since the same moment."""
+        self.gates.listen(now)
         yield from self.nodes.telling(now)
         self.agents.tell(now)
         news, self._unheard = self._unheard, set()
@@ -280,6 +283,7 @@ class ClusterState:
         self.placeholders.take(uid, pod)
         self.schedulers.take(uid, pod)
         self.waiting.take(uid, pod)
+        self.gates.take(uid, pod)
         if pod is not None:
             self.values.meet(
                 uid,

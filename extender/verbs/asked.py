@@ -43,15 +43,15 @@ class Asked:
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
-        age_seconds = now.age_seconds(pod.metadata.creation_timestamp)
+        waited_seconds = state.gates.waited_seconds(pod, now)
         known = state.pods.get(pod.metadata.uid)
         if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=known.pod.json_bytes)
         read = read_request(pod, state.resource, state.group_words)
-        group = read.group_at_age(age_seconds)
+        group = read.group_at_age(waited_seconds)
         if group is not None:
             group = state.groups.with_size(key_of(pod, group), group)
-        return cls(pod, read.at_age(age_seconds), group, now)
+        return cls(pod, read.at_age(waited_seconds), group, now)
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""

@@ -136,7 +136,7 @@ class PodRequest:
     """A ceiling on what its shares compute."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
-        """Return the request as it stands `age_seconds` after the pod was created."""
+        """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""
         return self.request.relaxed() if self._relaxes(age_seconds) else self.request
 
     def group_at_age(self, age_seconds: float) -> GroupRequest | None:

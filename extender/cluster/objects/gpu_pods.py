@@ -18,6 +18,7 @@ from extender.cluster.objects.kinds import (
     ContainerStatus,
     ObjectMeta,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
 )
@@ -48,6 +49,8 @@ _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 
 _EVICTED = "DisruptionTarget"
 """The condition that eviction, preemption, taints and the kubelet leave."""
+_GATED = PodCondition("PodScheduled", "False", "SchedulingGated")
+"""The condition of a pod with scheduling gates; it stays until kube-scheduler has tried the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,8 @@ def lean(pod: Pod, asked: Asked) -> Pod:
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
+    if not spec.node_name and is_said_to_be_gated(pod):
+        conditions.append(_GATED)
     kept = PodSpec(
         node_name=spec.node_name and sys.intern(spec.node_name),
         scheduler_name=spec.scheduler_name and sys.intern(spec.scheduler_name),
@@ -341,6 +346,11 @@ def kind_of(pod: GpuPod) -> PodKind | None:
 def has_ended(pod: Pod) -> bool:
     """Whether the phase is final. Others than the kubelet write it too, when a node is lost."""
     return pod.status.phase in ("Succeeded", "Failed")
+
+
+def is_said_to_be_gated(pod: Pod) -> bool:
+    """Whether its condition says so; kube-scheduler has not tried the pod then, also where the gates have gone since."""
+    return any((each.type, each.reason) == (_GATED.type, _GATED.reason) for each in pod.status.conditions or ())
 
 
 def why_evicted(pod: Pod) -> str:

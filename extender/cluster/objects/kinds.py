@@ -131,7 +131,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodCondition(msgspec.Struct, frozen=True, gc=False):
-    """`DisruptionTarget` matters, by which somebody has the pod go, and an agent's `Ready`: its node may be lost."""
+    """These matter: `DisruptionTarget`, by which somebody has the pod go; `PodScheduled`; an agent's `Ready`."""
 
     type: str = ""
     status: str = ""
