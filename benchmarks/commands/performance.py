@@ -69,14 +69,14 @@ def scheduler(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
-    from benchmarks.performance.throughput import IN_A_STORM, VARIANTS, Load, Stalled, as_text, measure
+    from benchmarks.performance.throughput import IN_A_STORM, Load, Stalled, as_text, measure
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        load, variants = Load(nodes, pods, candidates, percentage, burst), IN_A_STORM if storm else VARIANTS
-        found = measure(load, rounds, find_binaries(kube_bin), variants)
+        load = Load(nodes, pods, candidates, percentage, burst)
+        found = measure(load, rounds, find_binaries(kube_bin), IN_A_STORM if storm else None)
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))

@@ -35,6 +35,8 @@ from benchmarks.simulated.fleet import POD_SIZES, check_capacity, gpu_pod, join,
 from topology.annotations import keys
 
 STALLED_AFTER_SECONDS = 60.0
+ALL_IN_VIEW = 100
+"""So many nodes that can take the pod kube-scheduler looks for at least (its `minFeasibleNodesToFind`)."""
 _AT_ONCE = 24
 _COUNTED_WITHIN_SECONDS = 0.5
 """The API server counts a request once it has answered it, and its watch may tell of it before that."""
@@ -63,6 +65,8 @@ class Variant:
     """Whether our extender plans the queue ahead."""
     storm: bool = False
     """Whether pods that our extender rejects are tried again and again meanwhile."""
+    default_view: bool = False
+    """Whether kube-scheduler looks at as many nodes as it does by default, and not at as many as the load says."""
 
 
 NONE = Variant(Extender.NONE, "scheduler")
@@ -70,7 +74,10 @@ TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTO
 GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
 STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
 STORMY = Variant(Extender.GPUTOPO, "extender", storm=True)
+NONE_BY_DEFAULT = Variant(Extender.NONE, "scheduler", default_view=True)
+GPUTOPO_BY_DEFAULT = Variant(Extender.GPUTOPO, "extender", default_view=True)
 VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
+BY_DEFAULT = (NONE_BY_DEFAULT, GPUTOPO_BY_DEFAULT)
 IN_A_STORM = (GPUTOPO, STORMY)
 COMPARED = (
     (GPUTOPO, TRIVIAL),
@@ -79,6 +86,10 @@ COMPARED = (
     (STEERED, NONE),
     (STEERED, GPUTOPO),
     (STORMY, GPUTOPO),
+    (GPUTOPO, NONE_BY_DEFAULT),
+    (STEERED, NONE_BY_DEFAULT),
+    (GPUTOPO_BY_DEFAULT, NONE_BY_DEFAULT),
+    (GPUTOPO_BY_DEFAULT, GPUTOPO),
 )
 
 
@@ -93,6 +104,16 @@ class Load:
     """0: kube-scheduler's own choice, which is 10 at 5,000 nodes."""
     burst: bool = False
     """Whether the pods are created while the scheduler runs, and not before it starts."""
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """What is compared: with kube-scheduler's default view too, where that is another one."""
+        has_other_view = self.percentage_of_nodes_to_score and self.nodes > ALL_IN_VIEW
+        return VARIANTS + BY_DEFAULT if has_other_view else VARIANTS
+
+    def percentage(self, variant: Variant) -> int:
+        """Return the percentage of nodes that kube-scheduler is told to score."""
+        return 0 if variant.default_view else self.percentage_of_nodes_to_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +141,12 @@ class Row:
     storm: bool = False
     storm_cpu_percent: float | None = None
     """Of a core, what the extender computes for rejected pods that are tried again, once all others are bound."""
+    default_view: bool = False
 
 
-def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant] = VARIANTS) -> dict[str, Any]:
+def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant] | None = None) -> dict[str, Any]:
     """Return a row for each variant and round, and the ratios of pods per second; raises `TooFewGpus`, `NotReady`, `Stalled`."""
+    variants = load.variants if variants is None else variants
     check_capacity(load.nodes, load.pods)
     machine = describe_machine()
     end_in_order_on_signals()
@@ -202,7 +225,7 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
             await _create_pods(api, load.pods)
         async with _asked(plane, load, variant) as extender:
             url = extender.url if extender else None
-            configuration = scheduler_configuration(url, variant.binder, load.percentage_of_nodes_to_score)
+            configuration = scheduler_configuration(url, variant.binder, load.percentage(variant))
             before, computed = await _writes(api), _computed(extender)
             async with (
                 storm(api, load.nodes) if variant.storm else nullcontext(),
@@ -224,7 +247,7 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
         variant.steered,
         load.nodes,
         load.pods,
-        load.percentage_of_nodes_to_score,
+        load.percentage(variant),
         load.burst,
         round(seconds, 2),
         round((load.pods - 1) / seconds, 1),
@@ -234,6 +257,7 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
         _percentile(waited, 99),
         variant.storm,
         in_the_storm,
+        variant.default_view,
     )
 
 
@@ -335,7 +359,7 @@ def _rows_of(rows: Sequence[Row], variant: Variant) -> list[Row]:
 
 
 def _variant(row: Row) -> Variant:
-    return Variant(row.extender, row.binder, row.steered, row.storm)
+    return Variant(row.extender, row.binder, row.steered, row.storm, row.default_view)
 
 
 def _name(variant: Variant) -> str:
@@ -343,12 +367,15 @@ def _name(variant: Variant) -> str:
         return f"{variant.extender} (steered)"
     if variant.storm:
         return f"{variant.extender} (retry storm)"
+    if variant.default_view:
+        return f"{variant.extender} (default view)"
     looks_on = variant.extender is not Extender.NONE and variant.binder == "scheduler"
     return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
 
 
 def _line(row: dict[str, Any]) -> str:
-    who = _name(Variant(Extender(row["extender"]), row["binder"], row["steered"], row["storm"]))
+    variant = Variant(Extender(row["extender"]), row["binder"], row["steered"], row["storm"], row["default_view"])
+    who = _name(variant)
     cpu = row["extender_cpu_ms_per_pod"]
     told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"
     if row["burst"]:

@@ -9,11 +9,14 @@ import pytest
 from benchmarks.cli import app
 from benchmarks.performance.throughput import (
     GPUTOPO,
+    GPUTOPO_BY_DEFAULT,
     GPUTOPO_LOOKS,
     NONE,
+    NONE_BY_DEFAULT,
     STEERED,
     STORMY,
     TRIVIAL,
+    Load,
     Row,
     Variant,
     compare,
@@ -36,8 +39,9 @@ def programs(folder: Path) -> Path:
 def measured(number: int, variant: Variant, pods_per_second: float, p99_seconds: float | None = None) -> Row:
     who = variant.extender, variant.binder, variant.steered
     return Row(
-        number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds, storm=variant.storm
-    )
+        number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds, variant.storm, None,
+        variant.default_view,
+    )  # fmt: skip
 
 
 def test_compares_within_a_round() -> None:
@@ -60,6 +64,27 @@ def test_compares_how_long_the_pods_of_a_burst_waited() -> None:
     assert [
         ratio["created_to_bound_p99"] for ratio in compare([measured(0, NONE, 1.0), measured(0, STEERED, 1.0)])
     ] == [None]
+
+
+def test_both_views_are_compared_in_one_run() -> None:
+    """With every node in view, as the chart has it, and with the tenth that kube-scheduler looks at by default."""
+    rates = {NONE: 25.0, GPUTOPO: 20.0, STEERED: 55.0, NONE_BY_DEFAULT: 200.0, GPUTOPO_BY_DEFAULT: 100.0}
+    found = compare([measured(0, variant, rate) for variant, rate in rates.items()])
+    ratios = {(ratio["of"], ratio["to"]): ratio["median"] for ratio in found}
+    assert ratios["gputopo", "none"] == 0.8
+    assert ratios["gputopo", "none (default view)"] == 0.1
+    assert ratios["gputopo (steered)", "none (default view)"] == 0.275
+    assert ratios["gputopo (default view)", "none (default view)"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("nodes", "percentage", "are_two"), [(5000, 100, True), (5000, 0, False), (100, 100, False), (101, 50, True)]
+)
+def test_the_default_view_is_measured_where_it_is_another_one(nodes: int, percentage: int, *, are_two: bool) -> None:
+    """Up to 100 nodes kube-scheduler looks at all of them, whatever it is told."""
+    load = Load(nodes, 300, 16, percentage)
+    assert (NONE_BY_DEFAULT in load.variants) == are_two
+    assert [load.percentage(variant) for variant in (NONE, NONE_BY_DEFAULT)] == [percentage, 0]
 
 
 def test_a_storm_is_compared_with_the_calm() -> None:
