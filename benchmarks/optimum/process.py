@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.optimum.states import Indexes, Numbers, States
 
-Rule = Sequence[Sequence[tuple[float, Indexes]]]
-"""For each kind of pod what may be done, each with its chance: by state of all machines, where it leads."""
+Rule = Sequence[Sequence[tuple[float | Numbers, Indexes]]]
+"""For each kind of pod what may be done: by state of all machines its chance, and where it leads."""
 
 OPTIMUM_PRECISION = 1e-5
 """Of the worth earned: how far apart the bounds of an optimum may be."""
@@ -88,7 +88,7 @@ class Process:
         def flow(shares: Numbers) -> Numbers:
             left = -leaving * shares
             for rate, after in moves:
-                left += rate * np.bincount(after, weights=shares.ravel(), minlength=shares.size).reshape(self.shape)
+                left += np.bincount(after, weights=(rate * shares).ravel(), minlength=shares.size).reshape(self.shape)
             return left + self._from_ends(shares)
 
         if start is None:

@@ -1,25 +1,25 @@
 """What a policy of the benchmark does on one or two machines, asked once for whatever may be seen of them.
 
-So it has to decide by what is left of each GPU and by how many pods share it. Where it draws lots each outcome counts with its
-chance. It sees one of all ways in which the same is seen, so ties that it breaks by position are broken there.
+So it has to decide by what is left of each GPU and by how many pods share it. Where it draws lots, or the node's device plugin
+chooses, each outcome counts with its chance. It sees one of all ways in which the same is seen, so ties that it breaks by
+position are broken there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import lcm
 from random import Random
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from benchmarks.optimum.process import Rule
-from benchmarks.optimum.states import Indexes, States
+from benchmarks.optimum.states import Indexes, Numbers, States
 from benchmarks.placement.cluster import Allotment, Cluster, Server
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.policy import PodByPod, Policy
+from benchmarks.placement.policy import ByPlugin, PodByPod, Policy
 from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
 from topology.placement.topology_class import TopologyClass
@@ -32,6 +32,8 @@ Seen: TypeAlias = tuple[tuple[int, int], ...]
 """By position, what is left of each GPU, in thousandths, and how many pods share it, at most `MANY_PODS`."""
 Choice = tuple[int, int] | None
 """Machine, and GPUs as a mask; `None`: refused."""
+Answers = list[tuple[float, Choice]]
+"""All that may be done, with the chance of each."""
 
 
 class Machine(Protocol):
@@ -77,13 +79,13 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
         for number, pod in enumerate(pods):
             asked.place(Job(number, 0.0, 1.0, (pod,)))
     views = [*dict.fromkeys(seen_of(machine))]
-    choices: list[dict[tuple[Seen, ...], list[Choice]]] = [{} for _ in kinds]
+    choices: list[dict[tuple[Seen, ...], Answers]] = [{} for _ in kinds]
     for looks in product(views, repeat=machines):
         used = [allotment for at, seen in enumerate(looks) for allotment in pods_that_leave(at, seen)]
         for allotment in used:
             cluster.take(allotment)
         for found, wanted in zip(choices, kinds, strict=True):
-            found[looks] = _answers(asked, Job(0, 0.0, 1.0, (wanted,)), lots)
+            found[looks] = _answers(asked, cluster, Job(0, 0.0, 1.0, (wanted,)), lots)
         for allotment in used:
             cluster.give_back(allotment)
     return [_in_every_state(found, machine, machines, place) for place, found in enumerate(choices)]
@@ -125,17 +127,24 @@ class _Lots(Random):
         return seq[self.falls]
 
 
-def _answers(policy: Policy, job: Job, lots: _Lots) -> list[Choice]:
-    """Return all that the policy may do, each as likely; what it learns from being asked is not wanted here."""
+def _answers(policy: Policy, cluster: Cluster, job: Job, lots: _Lots) -> Answers:
+    """Return all that the policy may do; what it learns from being asked is not wanted here."""
     lots.falls, lots.among = 0, 1
-    answers = [_answer(policy, job)]
+    choices = [_choice(policy, job)]
     for falls in range(1, lots.among):
         lots.falls = falls
-        answers.append(_answer(policy, job))
+        choices.append(_choice(policy, job))
+    answers: Answers = []
+    for choice in choices:
+        possible: Answers = [(1.0, choice)]
+        if choice is not None and isinstance(policy, ByPlugin) and not job.pods[0].shares:
+            at, _ = choice
+            possible = [(one.share, (at, one.gpus)) for one in policy.chances(cluster.nodes[at], job.gpus)]
+        answers += [(chance / len(choices), possibility) for chance, possibility in possible]
     return answers
 
 
-def _answer(policy: Policy, job: Job) -> Choice:
+def _choice(policy: Policy, job: Job) -> Choice:
     if isinstance(policy, PodByPod):
         found = policy.choose(job.pods[0], job)
     else:
@@ -145,9 +154,12 @@ def _answer(policy: Policy, job: Job) -> Choice:
 
 
 def _in_every_state(
-    choices: dict[tuple[Seen, ...], list[Choice]], machine: Machine, machines: int, place: int
-) -> list[tuple[float, Indexes]]:
-    """Return where the choices lead, from each state of all machines."""
+    choices: dict[tuple[Seen, ...], Answers], machine: Machine, machines: int, place: int
+) -> list[tuple[float | Numbers, Indexes]]:
+    """Return where the choices lead, from each state of all machines.
+
+    The first of several layers has one answer for each state, the second another one where there are two, and so on.
+    """
     count = len(machine.left_milli)
     columns = count if machines == 2 else 1
     alike_of: dict[Seen, list[int]] = {}
@@ -155,20 +167,29 @@ def _in_every_state(
         alike_of.setdefault(seen, []).append(state)
     states = {seen: np.array(alike, dtype=np.int32) for seen, alike in alike_of.items()}
     afters: dict[tuple[Seen, int], Indexes] = {}
-    outcomes = lcm(*(len(answers) for answers in choices.values()))
     nowhere = np.arange(count * columns, dtype=np.int32).reshape(-1, columns)
-    found = [nowhere.copy() for _ in range(outcomes)]
+    layers: list[tuple[Numbers, Indexes]] = []
     for looks, answers in choices.items():
-        for outcome, after in enumerate(found):
-            choice = answers[outcome % len(answers)]
-            if choice is None:
-                continue
-            at, taken = choice
-            if (looks[at], taken) not in afters:
-                leads = [machine.after(int(state), place, taken) for state in states[looks[at]]]
-                afters[looks[at], taken] = np.array(leads, dtype=np.int32)
-            lines: list[Indexes] = [states[seen] for seen in looks] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
-            here = np.ix_(*lines)
-            lines[at] = afters[looks[at], taken]
-            after[here] = lines[0][:, None] * columns + lines[1][None, :]
-    return [(1 / outcomes, after) for after in found]
+        chances: dict[tuple[int, bytes], float] = {}
+        for chance, choice in answers:
+            at, after = -1, b""
+            if choice is not None:
+                at, taken = choice
+                if (looks[at], taken) not in afters:
+                    leads = [machine.after(int(state), place, taken) for state in states[looks[at]]]
+                    afters[looks[at], taken] = np.array(leads, dtype=np.int32)
+                after = afters[looks[at], taken].tobytes()
+            # Sets that are wired alike lead to the same states.
+            chances[at, after] = chances.get((at, after), 0.0) + chance
+        lines: list[Indexes] = [states[seen] for seen in looks] + [np.zeros(1, dtype=np.int32)] * (2 - machines)
+        here = np.ix_(*lines)
+        for number, ((at, after), chance) in enumerate(chances.items()):
+            if number == len(layers):
+                layers.append((np.zeros(nowhere.shape), nowhere.copy()))
+            of_layer, leads_to = layers[number]
+            of_layer[here] = chance
+            if at >= 0:
+                ends = [*lines]
+                ends[at] = np.frombuffer(after, dtype=np.int32)
+                leads_to[here] = ends[0][:, None] * columns + ends[1][None, :]
+    return [*layers]

@@ -41,8 +41,8 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
         "stock-least": stock.stock_least,
         "stock-most": stock.stock_most,
-        "stock-least-lowest": stock.stock_least_lowest,
-        "stock-most-lowest": stock.stock_most_lowest,
+        "stock-least-plain": stock.stock_least_plain,
+        "stock-most-plain": stock.stock_most_plain,
         "hami-binpack": hami_binpack,
         "hami-spread": hami_spread,
         "vgpu-manager": vgpu_manager,

@@ -8,8 +8,10 @@ from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.device_plugin import DevicePlugin
 from benchmarks.placement.jobs import Job, Pod
 from topology.node.model import NodeTopology
+from topology.placement.nvidia_best_effort import Outcome
 
 T = TypeVar("T")
 
@@ -34,6 +36,15 @@ class PlansQueues(Protocol):
 
     def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
         """Yield those of the waiting jobs that go somewhere now, and where; each is taken before the next one is asked for."""
+        ...
+
+
+@runtime_checkable
+class ByPlugin(Protocol):
+    """A policy that chooses the node only."""
+
+    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+        """Return all sets that a pod of so many whole GPUs may get on its node, with their chances."""
         ...
 
 
@@ -83,26 +94,21 @@ ShareRule = Callable[[Node, Pod], tuple[int, ...]]
 """The GPUs for a pod that takes part of each."""
 
 
-class NodeThenGpus(PodByPod):
-    """The node with the highest score, equal ones by lot as kube-scheduler does it; then GPUs by a rule that sees no more.
+class NodeFirst(PodByPod):
+    """The node with the highest score, equal ones by lot as kube-scheduler does it; then GPUs on it.
 
-    The rules for whole GPUs say nothing of shares; those go to the fullest GPU with room, or as `share_rule` says.
+    Shares go to the fullest GPU with room, or as `share_rule` says.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        random: Random,
-        score: NodeScore,
-        gpu_rule: GpuRule,
-        share_rule: ShareRule | None = None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, random: Random, score: NodeScore, share_rule: ShareRule | None = None) -> None:
         super().__init__(cluster)
         self._share_rule = share_rule or fullest_gpus
         self._random = random
         self._score = score
-        self._gpu_rule = gpu_rule
-        self._known: dict[tuple[int, int, int], tuple[int, ...]] = {}
+
+    @abstractmethod
+    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+        """Return so many of the node's free GPUs."""
 
     def choose(self, pod: Pod, job: Job) -> Allotment | None:
         """Return the place of one pod; linear in the nodes."""
@@ -115,10 +121,46 @@ class NodeThenGpus(PodByPod):
     def _gpus(self, node: Node, pod: Pod) -> tuple[int, ...]:
         if pod.shares:
             return self._share_rule(node, pod)
-        key = node.kind, node.free, pod.gpus
-        if key not in self._known:
-            self._known[key] = self._gpu_rule(node.server.topology, node.free, pod.gpus) if pod.gpus else ()
-        return self._known[key]
+        return self.whole_gpus(node, pod.gpus) if pod.gpus else ()
+
+
+class NodeThenGpus(NodeFirst):
+    """A scheduler that imposes its choice of GPUs, by a rule that sees the topology and the free GPUs."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        score: NodeScore,
+        gpu_rule: GpuRule,
+        share_rule: ShareRule | None = None,
+    ) -> None:
+        super().__init__(cluster, random, score, share_rule)
+        self._gpu_rule = gpu_rule
+        self._remembered: dict[tuple[int, int, int], tuple[int, ...]] = {}
+
+    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+        """Return what the rule says."""
+        key = node.kind, node.free, gpus
+        if key not in self._remembered:
+            self._remembered[key] = self._gpu_rule(node.server.topology, node.free, gpus)
+        return self._remembered[key]
+
+
+class NodeThenPlugin(NodeFirst):
+    """A scheduler that imposes no GPUs: the node's device plugin chooses them."""
+
+    def __init__(self, cluster: Cluster, random: Random, score: NodeScore, plugin: DevicePlugin) -> None:
+        super().__init__(cluster, random, score)
+        self._plugin = plugin
+
+    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+        """Return what the plugin hands out."""
+        return self._plugin.hand_out(node, gpus)
+
+    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+        """Return what the plugin may hand out."""
+        return self._plugin.outcomes(node.server.topology, node.free, gpus)
 
 
 def best_by_lot(choices: Sequence[T], score: Callable[[T], Rank], random: Random) -> T:

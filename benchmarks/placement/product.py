@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.device_plugin import NvidiaPlugin
 from benchmarks.placement.jobs import Job, Pod
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.candidates.groups import fitting_for
@@ -24,7 +25,7 @@ from extender.cluster.candidates.values import Values
 from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
-from topology.placement.nvidia_best_effort import best_effort
+from topology.placement.nvidia_best_effort import Outcome
 from topology.placement.shares import NO_SHARES, SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
@@ -192,20 +193,22 @@ class _OpenTo(Container[str]):
 class GputopoObserve(Gputopo):
     """The extender where agents only observe: it forecasts what NVIDIA's plugin will hand out, and the plugin hands it out.
 
-    The kubelet passes the free GPUs to the plugin in random order, so the GPUs may be others than the likeliest ones.
+    The GPUs may be others than the likeliest ones: see `device_plugin`.
     """
 
     plugin_chooses = True
 
     def __init__(self, cluster: Cluster, weights: Weights, random: Random, *, required: bool = False) -> None:
         super().__init__(cluster, weights, required=required)
-        self._random = random
+        self._plugin = NvidiaPlugin(random)
 
     def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
-        """Return what the plugin makes of the free GPUs in one order."""
-        free = [*node.free_positions]
-        self._random.shuffle(free)
-        return best_effort(node.server.topology, free, len(decided.gpus))
+        """Return what the plugin hands out."""
+        return self._plugin.hand_out(node, len(decided.gpus))
+
+    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+        """Return what the plugin may hand out."""
+        return self._plugin.outcomes(node.server.topology, node.free, gpus)
 
 
 def uid_of(job: Job, number: int) -> str:

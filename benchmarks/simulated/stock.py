@@ -1,7 +1,7 @@
 """Stock scheduling of the same pods: the emptiest node by count, then NVIDIA's device plugin; links are seen by neither.
 
 The node rule is NodeResourcesFit's LeastAllocated with CPU and memory in step with the GPUs; equal nodes go by name (the real
-scheduler throws dice).
+scheduler throws dice). The plugin gets the free GPUs in random order, as from the kubelet: the same orders in each run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from random import Random
 
 from benchmarks.simulated.fleet import SimulatedNode
 from topology.bandwidth.predict import Bandwidth
@@ -35,6 +36,7 @@ class StockCluster:
     def __init__(self, nodes: Iterable[SimulatedNode]) -> None:
         self._free: dict[str, int] = {}
         self._classes: dict[str, TopologyClass] = {}
+        self._orders = Random(0)  # noqa: S311 - a simulation
         for node in nodes:
             self._classes[node.name] = TopologyClass(node.topology)
             self._free[node.name] = (1 << len(node.topology)) - 1 & ~sum(1 << i for i in node.used)
@@ -50,7 +52,9 @@ class StockCluster:
             return None
         node = min(fitting, key=lambda name: (-self._free[name].bit_count() / len(self._classes[name].node), name))
         compiled = self._classes[node]
-        gpus = best_effort(compiled.node, members_of(self._free[node]), request.gpus)
+        free = [*members_of(self._free[node])]
+        self._orders.shuffle(free)
+        gpus = best_effort(compiled.node, free, request.gpus)
         mask = sum(1 << i for i in gpus)
         self._free[node] &= ~mask
         bandwidth, affinity = compiled.predict(mask) if len(gpus) > 1 else (None, None)

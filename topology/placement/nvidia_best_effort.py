@@ -62,7 +62,7 @@ def best_effort(node: NodeTopology, free: Sequence[int], gpus: int) -> tuple[int
     set; the first of equals in both. Empty slots, which fill up the last set, stay together. The plugin tries every split, which
     grows like n!; here the best split of what is left is looked up, which grows like 2^n: 16 GPUs take seconds at worst.
     """
-    return _Splits(node, gpus).choose(free)
+    return Splits(node, gpus).choose(free)
 
 
 def outcomes(node: NodeTopology, free: int, gpus: int) -> tuple[Outcome, ...]:
@@ -73,14 +73,24 @@ def outcomes(node: NodeTopology, free: int, gpus: int) -> tuple[Outcome, ...]:
     return finish(searched_outcomes(node, free, gpus, Meter()))
 
 
+def any_of(free: int, gpus: int) -> tuple[Outcome, ...]:
+    """Return every set of the free GPUs (mask), each as likely: what a plugin without a preference hands out.
+
+    >>> any_of(0b101, 1)
+    (Outcome(gpus=1, share=0.5), Outcome(gpus=4, share=0.5))
+    """
+    masks = [_mask(chosen) for chosen in combinations(members_of(free), gpus)]
+    return tuple(Outcome(mask, 1 / len(masks)) for mask in masks)
+
+
 def searched_outcomes(node: NodeTopology, free: int, gpus: int, meter: Meter) -> Search[tuple[Outcome, ...]]:
     """Search for `outcomes`."""
     positions = members_of(free)
     if gpus <= 0 or len(positions) < gpus:
         return ()
     if gpus == 1:
-        return tuple(Outcome(1 << position, 1 / len(positions)) for position in positions)
-    splits = _Splits(node, gpus)
+        return any_of(free, gpus)
+    splits = Splits(node, gpus)
     modelled = len(positions) <= MAX_MODELLED
     counted: Counter[int] = Counter()
     for order in _orders(positions):
@@ -109,7 +119,7 @@ def _shuffles(positions: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield tuple(order)
 
 
-class _Splits:
+class Splits:
     """The splits of one node's GPUs into sets of one size; the best totals do not depend on any order and are kept."""
 
     def __init__(self, node: NodeTopology, gpus: int) -> None:

@@ -1,11 +1,10 @@
-"""Stock Kubernetes: kube-scheduler's resource scores choose the node, NVIDIA's device plugin the GPUs.
+"""Stock Kubernetes: kube-scheduler's resource scores choose the node, the device plugin the GPUs.
 
 Source: kubernetes/kubernetes `pkg/scheduler/framework/plugins/noderesources` (LeastAllocated over CPU and memory beside
 BalancedAllocation, the default; MostAllocated over `nvidia.com/gpu`, as bin packing is set up for GPUs), whole scores 0..100
-per plugin, equal sums by lot. In the node: `topology.placement.nvidia_best_effort`.
+per plugin, equal sums by lot. In the node: `benchmarks.placement.device_plugin`.
 
-Known deviations: the plugins that have nothing to say here (images, spreading, affinity) are left out; the GPUs come to the
-device plugin by index, its best case, where the kubelet hands them over in random order.
+Known deviation: the plugins that have nothing to say here (images, spreading, affinity) are left out.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from functools import lru_cache
 from random import Random
 
 from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.device_plugin import NvidiaPlugin, PlainPlugin
 from benchmarks.placement.jobs import Pod
-from benchmarks.placement.policy import NodeThenGpus
-from topology.bandwidth.rings import members_of
-from topology.node.model import NodeTopology
-from topology.placement.nvidia_best_effort import best_effort
+from benchmarks.placement.policy import NodeThenPlugin
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 MAX_NODE_SCORE = 100
@@ -54,34 +51,24 @@ def most_allocated(node: Node, pod: Pod) -> float:
     return float(sum(used * MAX_NODE_SCORE // capacity for capacity, used in shares if capacity))
 
 
-def nvidia(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:
-    """Return what NVIDIA's plugin would hand out of the free GPUs."""
-    return best_effort(node, members_of(free), gpus)
-
-
-def lowest(node: NodeTopology, free: int, gpus: int) -> tuple[int, ...]:
-    """Return the lowest free positions, as a device plugin without any preference may."""
-    return members_of(free)[:gpus]
-
-
-def stock_least(cluster: Cluster, random: Random) -> NodeThenGpus:
+def stock_least(cluster: Cluster, random: Random) -> NodeThenPlugin:
     """Return the default scheduler and NVIDIA's plugin."""
-    return NodeThenGpus(cluster, random, least_allocated, nvidia)
+    return NodeThenPlugin(cluster, random, least_allocated, NvidiaPlugin(random))
 
 
-def stock_most(cluster: Cluster, random: Random) -> NodeThenGpus:
+def stock_most(cluster: Cluster, random: Random) -> NodeThenPlugin:
     """Return the scheduler set up to fill nodes, and NVIDIA's plugin."""
-    return NodeThenGpus(cluster, random, most_allocated, nvidia)
+    return NodeThenPlugin(cluster, random, most_allocated, NvidiaPlugin(random))
 
 
-def stock_least_lowest(cluster: Cluster, random: Random) -> NodeThenGpus:
-    """Return the default scheduler, and GPUs by index."""
-    return NodeThenGpus(cluster, random, least_allocated, lowest)
+def stock_least_plain(cluster: Cluster, random: Random) -> NodeThenPlugin:
+    """Return the default scheduler, and a device plugin that states no preference."""
+    return NodeThenPlugin(cluster, random, least_allocated, PlainPlugin(random))
 
 
-def stock_most_lowest(cluster: Cluster, random: Random) -> NodeThenGpus:
-    """Return the scheduler set up to fill nodes, and GPUs by index."""
-    return NodeThenGpus(cluster, random, most_allocated, lowest)
+def stock_most_plain(cluster: Cluster, random: Random) -> NodeThenPlugin:
+    """Return the scheduler set up to fill nodes, and a device plugin that states no preference."""
+    return NodeThenPlugin(cluster, random, most_allocated, PlainPlugin(random))
 
 
 def _used_after(node: Node, pod: Pod) -> tuple[int, int]:

@@ -7,6 +7,10 @@ from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.tables import table
 
 TITLE = "What would gputopo change on this cluster?"
+RULE_OF_GPUS = (
+    "With kube-scheduler and in mode observe NVIDIA's device plugin chooses the GPUs. The kubelet offers it the free ones in "
+    "random order, and so does this comparison. The other policies impose the GPUs that they chose."
+)
 DIGITS = 1
 MISSING = "–"
 _UNITS = {
@@ -58,6 +62,7 @@ def all_figures(answer: Answer) -> list[str]:
     best = [f"- {said}" for measure in Measure if (said := _beside_the_best(answer, measure))]
     return [
         "## All policies",
+        RULE_OF_GPUS,
         table(["policy", *(measure.value for measure in Measure)], lines),
         *(["Beside the best of the others, in mode enforce:", "\n".join(best)] if best else []),
     ]

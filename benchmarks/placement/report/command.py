@@ -34,6 +34,8 @@ TITLE = "gputopo beside its peers"
 _HOW_TO_READ = (
     "Means over seeds; ± is half a 95 % interval. All policies of a table met the same jobs, so the last column compares seed "
     "by seed, in the metric that is named first. Bold is best. "
+    "Under `stock-…` and `gputopo-observe` the device plugin chooses the GPUs, from the kubelet's random order; all others "
+    "impose theirs. "
     "docs/explanation/benchmarks.md says what each policy, scenario and metric is."
 )
 

@@ -47,7 +47,7 @@ class LinkGraph:
     def policies(self) -> tuple[str, ...]:
         """Those that choose nodes."""
         return (
-            "stock-least-lowest", "stock-least", "stock-most-lowest", "stock-most", "hami-binpack", "vgpu-manager",
+            "stock-least-plain", "stock-least", "stock-most-plain", "stock-most", "hami-binpack", "vgpu-manager",
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
             "topo-aware", "topo-aware-links", "gputopo", "gputopo-told",
         )  # fmt: skip

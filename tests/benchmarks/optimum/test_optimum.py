@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from benchmarks.optimum.comparison import OPTIMUM, POOLED, Outcome, Question, compare
 from benchmarks.optimum.pooled import lost_when_pooled
 from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
+from benchmarks.optimum.rules import pod_of, rule_of
 from benchmarks.optimum.whole_gpus import TooManyStates, WholeGpus
 from tests.benchmarks.optimum.brute_force import best_worth
 from topology.formats.catalog import machine
@@ -77,6 +79,19 @@ def test_the_product_stays_within_one_percent_of_the_best(name: str, machines: i
     """On links as on PCIe, on one machine and on two."""
     found = outcomes(name, machines, 0.82, {1: 0.4, 2: 0.35, 4: 0.25}, "gputopo-told")["gputopo-told"]
     assert found.below_optimum is not None and found.below_optimum < 0.01
+
+
+def test_a_rule_that_leaves_gpus_to_the_device_plugin_counts_each_outcome_with_its_chance() -> None:
+    """Beside a pod of one GPU the next one gets each of the three others alike: one of them is its neighbour by the bridge."""
+    node = machine("rtx-a6000-4-pairs")
+    states = WholeGpus(TopologyClass(node), (1,), Weights())
+    (ones,) = rule_of("stock-most", states, 1, [pod_of(1)], [])
+    assert sum(chance for chance, _ in ones) == pytest.approx(np.ones((len(states.states), 1)))
+    (beside_one,) = states.states.moves[0][0]
+    leads = {int(after[beside_one, 0]): float(np.asarray(chance)[beside_one, 0]) for chance, after in ones}
+    assert leads == pytest.approx(
+        {states.after(beside_one, 0, 0b0010): 1 / 3, states.after(beside_one, 0, 0b0100): 2 / 3}
+    )
 
 
 def test_pooled_gpus_lose_as_counting_says() -> None:

@@ -17,7 +17,7 @@ from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Answer, Meas
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import Subject
-from benchmarks.placement.gain.words import in_short
+from benchmarks.placement.gain.words import RULE_OF_GPUS, all_figures, in_short
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.page import to_html, to_text
 from benchmarks.placement.rows import Row, quantile_rows
@@ -132,6 +132,13 @@ def test_without_wires_nothing_is_said_or_drawn_of_bandwidth() -> None:
     assert "Bandwidth between GPUs: not measured, the wires are not known." in text
     assert "Let the agents run first" in text
     assert Measure.BANDWIDTH.value not in intervals(answer)
+
+
+def test_the_page_says_who_chooses_the_gpus() -> None:
+    """Stock scheduling and mode observe have the same plugin and the same order; a reader need not guess that."""
+    answer = Answer(subject(), [*rows(PRODUCT, (1.0, 2.0)), *rows(STOCK, (1.0, 2.0))], 2)
+    assert RULE_OF_GPUS in all_figures(answer)
+    assert "random order" in RULE_OF_GPUS
 
 
 def test_a_quick_answer_says_what_was_cut() -> None:
