@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -85,6 +86,68 @@ def test_a_pod_that_nobody_lists_is_counted_once_by_claim_and_report() -> None:
     """The agent saw what is claimed for it; of strangers each is one."""
     assert view(sharing_node(share(A, "p", 10), seen={A: {"p": 10}})).uses[A].pods == 1
     assert view(sharing_node(seen={A: {"stranger": 1, "another": 2}})).uses[A].pods == 2
+
+
+def observed(node: Node, shared: Mapping[str, tuple[Sharer, ...]]) -> Node:
+    """Let the node's agent say exactly who has parts of which GPUs."""
+    assert node.metadata.annotations is not None
+    node.metadata.annotations[keys.OBSERVED] = encode_observed(Observed({}, shared=shared))
+    return node
+
+
+def test_what_was_seen_beyond_a_claim_is_of_the_class_of_the_claim() -> None:
+    """The pod is gone: nobody else says of which class its containers are."""
+    use = view(sharing_node(share(A, "p", 5, "dev"), seen={A: {"p": 8}})).uses[A]
+    assert (use.memory_gib, use.sharing_class, use.pods) == (8, "dev", 2)
+
+
+def test_a_live_pod_that_was_seen_with_more_than_its_claim_is_one_taker() -> None:
+    """It has what was seen, once."""
+    use = view(sharing_node(share(A, "p", 5), seen={A: {"p": 8}}), sharing("p", A, 5)).uses[A]
+    assert [(taker.uid, taker.memory_gib) for taker in use.takers] == [("p", 8)]
+
+
+def test_what_a_namesake_is_known_to_have_is_not_counted_for_the_live_pod_again() -> None:
+    """Its claim explains all that was seen under the name."""
+    old = replace(share(A, "p", 6), uid="old")
+    use = view(sharing_node(old, seen={A: {"p": 6}}), sharing("p", B, 2)).uses[A]
+    assert [(taker.uid, taker.memory_gib) for taker in use.takers] == [("old", 6)]
+
+
+def test_parts_of_one_container_are_added_up_and_those_of_two_are_told_apart() -> None:
+    """A device plugin may list a container several times."""
+    seen = (Sharer("ml", "x", "main", 2), Sharer("ml", "x", "main", 3), Sharer("ml", "x", "side", 4))
+    use = view(observed(sharing_node(), {A: seen})).uses[A]
+    assert [(taker.container, taker.memory_gib) for taker in use.takers] == [("main", 5), ("side", 4)]
+    assert (use.memory_gib, use.pods) == (9, 1)
+
+
+def test_pods_of_one_name_in_two_namespaces_are_two() -> None:
+    """Neither has a UID that anybody knows."""
+    seen = (Sharer("ml", "x", "main", 2), Sharer("web", "x", "main", 3))
+    use = view(observed(sharing_node(), {A: seen})).uses[A]
+    assert (use.memory_gib, use.pods) == (5, 2)
+
+
+def test_shares_of_two_classes_leave_room_for_none() -> None:
+    """Two claims cannot say so in one ledger, a claim and a record can."""
+    use = view(sharing_node(share(A, "p", 5, "dev")), sharing("q", A, 5, "prod")).uses[A]
+    assert (use.memory_gib, use.pods, use.sharing_class) == (10, 2, None)
+
+
+def test_what_stays_when_one_of_several_goes_is_the_others() -> None:
+    """By UID, not by name."""
+    use = view(sharing_node(share(A, "p", 5), share(A, "q", 7))).uses[A]
+    left = use.without({"p"})
+    assert left is not None and [(taker.uid, taker.memory_gib) for taker in left.takers] == [("q", 7)]
+    assert use.without({"p", "q"}) is None
+    assert use.without(()) == use
+
+
+def test_a_record_of_a_share_counts_where_the_agent_saw_nothing_of_it() -> None:
+    """On the GPU of the record and on that of the claim, not on others that pods have whole."""
+    uses = view(sharing_node(share(A, "p", 5), claim(C, "w")), sharing("p", B, 6)).uses
+    assert {gpu: use.memory_gib for gpu, use in uses.items()} == {A: 5, B: 6}
 
 
 def test_takers_have_an_order() -> None:
