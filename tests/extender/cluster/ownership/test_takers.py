@@ -9,7 +9,7 @@ import pytest
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
-from tests.extender.builders import claim, cluster, gpus, running
+from tests.extender.builders import claim, cluster, gpus, pod, running
 from tests.extender.shares import saw, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.records import Observed, Sharer, encode_observed
@@ -148,6 +148,42 @@ def test_a_record_of_a_share_counts_where_the_agent_saw_nothing_of_it() -> None:
     """On the GPU of the record and on that of the claim, not on others that pods have whole."""
     uses = view(sharing_node(share(A, "p", 5), claim(C, "w")), sharing("p", B, 6)).uses
     assert {gpu: use.memory_gib for gpu, use in uses.items()} == {A: 5, B: 6}
+
+
+def test_a_live_pod_with_a_claim_that_was_seen_with_the_whole_gpu_is_one_taker() -> None:
+    """It has all of it, whatever was claimed."""
+    use = view(sharing_node(share(A, "p", 5), whole={A: "p"}), sharing("p", A, 5)).uses[A]
+    assert [(taker.uid, taker.memory_gib) for taker in use.takers] == [("p", None)]
+
+
+def test_a_stranger_stands_in_the_order_by_its_name() -> None:
+    """Where a UID would be."""
+    use = view(sharing_node(share(A, "a", 5), whole={A: "q"})).uses[A]
+    assert [taker.name for taker in use.takers] == ["a", "q"]
+
+
+def test_a_pod_whose_request_cannot_be_read_has_what_was_seen_of_it() -> None:
+    """Nobody knows that it asked for a whole GPU."""
+    odd = pod("q", "many", on="n1", phase="Running", terminated=False)
+    use = view(sharing_node(seen={A: {"p": 1, "q": 3}}), odd).uses[A]
+    assert [(taker.name, taker.memory_gib) for taker in use.takers] == [("p", 1), ("q", 3)]
+
+
+def test_what_was_seen_beyond_two_pods_of_one_name_is_of_the_class_of_the_first_claim() -> None:
+    """Of all that is known under the name the ledger comes first."""
+    old = replace(share(A, "p", 2, "dev"), uid="old")
+    use = view(sharing_node(old, seen={A: {"p": 9}}), sharing("p", A, 3, "prod")).uses[A]
+    assert {(taker.uid, taker.memory_gib, taker.sharing_class) for taker in use.takers} == {
+        ("old", 2, "dev"),
+        ("p", 7, "dev"),
+    }
+    assert use.sharing_class == "dev"
+
+
+def test_shared_gpus_have_an_order() -> None:
+    """Whichever of them something was said of first."""
+    uses = view(sharing_node(*(share(gpu, f"p{gpu.lower()}", 1) for gpu in (C, A, *REST, B)))).uses
+    assert [*uses] == sorted(uses)
 
 
 def test_takers_have_an_order() -> None:
