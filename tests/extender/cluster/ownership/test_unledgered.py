@@ -102,6 +102,12 @@ def test_parts_of_a_pod_that_is_gone_get_claims_of_their_class() -> None:
     assert found[0].sharing_class == "dev"
 
 
+def test_a_gpu_of_which_others_have_parts_is_nobodys_as_a_whole() -> None:
+    """The first holder in the report stands for all who share it."""
+    sharers = {B: (Sharer("ml", "q", "main", 4),)}
+    assert unledgered_of(((claim(A, "p"), Standing.GONE),), (), {B: Holder("ml", "p", "main")}, sharers) == []
+
+
 def test_what_is_reported_under_the_name_of_a_live_namesake_is_not_of_the_pod_that_is_gone() -> None:
     """The live one's record says what it has."""
     found = unledgered_of(((claim(A, "p"), Standing.GONE),), recorded("p", C), {B: Holder("ml", "p", "main")}, {})
