@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,7 +28,7 @@ def full(name: str, *pods: tuple[int, Sequence[int]], machine_name: str = DGX) -
     return [replace(made, status=NodeStatus({keys.GPU_RESOURCE: "8"}, made.status.conditions)), *found]
 
 
-def members(count: int, size: int = 8, priority: int = 1000, **wants: str) -> list[Pod]:
+def members(count: int, size: int = 8, priority: int = 1000, wants: Mapping[str, str] | None = None) -> list[Pod]:
     """Return pods of one PodGroup."""
     return [pod(f"m{number}", size, wants=wants, gang="vip", priority=priority) for number in range(count)]
 
@@ -63,7 +63,7 @@ def test_a_group_of_the_same_priority_is_refused() -> None:
 
 def test_where_the_count_suffices_nobody_is_imagined_gone() -> None:
     """Links refuse the pod there, and to kube-scheduler nothing would have to change."""
-    gang = members(2, 2, **NVLINK)
+    gang = members(2, 2, wants=NVLINK)
     state = cluster(*full("n1", (0, (1, 3, 5, 7)), machine_name=PAIRS), *gang)
     assert trial(state, gang, "n1") == [[], []]
 
@@ -79,7 +79,7 @@ def test_the_cheapest_victims_come_first() -> None:
 
 def test_a_node_where_the_victims_by_count_are_not_enough_by_links_is_left_out() -> None:
     """kube-scheduler would evict the one that it counts out, again and again, and the pod would not fit."""
-    (member,) = members(1, 2, **NVLINK)
+    (member,) = members(1, 2, wants=NVLINK)
     torn = full("n1", (9, (0, 2, 4, 6, 1)), (1, (3, 5)), (9, (7,)), machine_name=PAIRS)
     state = cluster(*torn, *full("n2", (9, range(6)), (1, (6, 7)), machine_name=PAIRS), member)
     assert trial(state, [member], "n1") == [[]]
