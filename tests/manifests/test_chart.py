@@ -13,7 +13,7 @@ from tests.manifests.rendered import outdated
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
 
 
-def render(*settings: str, cluster: str = "v1.36.2", namespace: str = "gputopo-system") -> str:
+def render(*settings: str, cluster: str = "v1.37.2", namespace: str = "gputopo-system") -> str:
     values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
     return helm("template", "gputopo", CHART, "--namespace", namespace, "--kube-version", cluster, *values)
 
@@ -412,7 +412,7 @@ def test_policies_can_be_left_out() -> None:
     assert "gputopo-scheduled-pods" not in rendered and "gputopo-pod-allocations" in rendered
 
 
-def kinds_of_policies(*settings: str, cluster: str = "v1.36.2") -> list[str]:
+def kinds_of_policies(*settings: str, cluster: str = "v1.37.2") -> list[str]:
     """Return the kinds of the policy about the name of the scheduler, and of its binding."""
     objects = [each for each in yaml.safe_load_all(render(*settings, cluster=cluster)) if each]
     return [each["kind"] for each in objects if each["metadata"]["name"] == "gputopo-scheduler-name"]
