@@ -47,6 +47,7 @@ class ControlPlane:
         users: further users, each with its groups.
         flags: of kube-apiserver, beside ours or instead of them.
         address: where kube-apiserver listens; at HTTPS's own port, if it is not loopback.
+        scheduler_flags: of each kube-scheduler, beside ours.
 
     """
 
@@ -57,8 +58,10 @@ class ControlPlane:
         flags: Mapping[str, object] | None = None,
         address: str = "127.0.0.1",
         state: Path | None = None,
+        scheduler_flags: Mapping[str, object] | None = None,
     ) -> None:
         self.binaries = binaries
+        self._scheduler_flags = dict(scheduler_flags or {})
         self._groups: dict[str, Sequence[str]] = {ADMIN: ["system:masters"], SCHEDULER: [], **(users or {})}
         self._tokens = {user: secrets.token_hex(16) for user in self._groups}
         self._apis: dict[str, Api] = {}
@@ -163,7 +166,7 @@ class ControlPlane:
         file = self.state / f"{name}.json"
         file.write_text(json.dumps(whole))
         port = free_port()
-        flags = kube_settings.scheduler_flags(file, self.state / name, port)
+        flags = {**kube_settings.scheduler_flags(file, self.state / name, port), **self._scheduler_flags}
         # The scheduler of 1.30 does not say when its caches are synced; what it has not listed it schedules nothing on.
         says = "readyz" if int(self.admin.get("/version")["minor"]) > 30 else "healthz"
         scheduler = self._component(name, "kube-scheduler", flags, f"https://127.0.0.1:{port}/{says}")

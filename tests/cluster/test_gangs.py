@@ -1,0 +1,123 @@
+"""The real kube-scheduler schedules the pods of a PodGroup together, with its gates on, and asks our extender about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.simulated.kubelets import running_kubelets
+from tests.cluster.api import Json
+from tests.cluster.binaries import is_oldest
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
+from tests.cluster.installation import USERS, Installation
+from tests.cluster.judgement import assert_invariants
+from tests.cluster.objects import PODS, PRIORITIES, priority_class
+from tests.cluster.polling import eventually
+from tests.cluster.sweep import sweep
+from tests.manifests.rendered import NAMESPACE
+
+pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
+
+GATES = {"feature-gates": "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"}
+API = "scheduling.k8s.io/v1beta1"
+GROUPS = f"/apis/{API}/namespaces/default/podgroups"
+ONE_PAIR = (3, 5, 6, 7)
+"""What is taken of a machine that has one linked pair left and two GPUs more."""
+AT_ONCE = 10
+"""PodGroups that are made together."""
+
+
+@pytest.fixture(scope="module")
+def gang_installation(binaries: Path) -> Iterator[Installation]:
+    """Start one control plane for all tests here, and install gputopo there."""
+    flags = {**GATES, "runtime-config": f"{API}=true"}
+    with ControlPlane(binaries, users=USERS, flags=flags, scheduler_flags=GATES) as plane:
+        yield Installation(plane)
+
+
+@pytest.fixture
+def gang_cluster(gang_installation: Installation) -> Iterator[GpuCluster]:
+    """Lend the control plane with extender, scheduler and kubelets at work; see that the invariants hold at the end."""
+    plane = gang_installation.plane
+    try:
+        with running_kubelets(plane.kubeconfig()), at_work(gang_installation) as lent:
+            yield lent
+            assert_invariants(plane.admin, lent.told())
+    finally:
+        for group in plane.admin.list(GROUPS):
+            plane.admin.delete(f"{GROUPS}/{group['metadata']['name']}")
+        sweep(plane.admin, keep=[NAMESPACE])
+
+
+def make_group(cluster: GpuCluster, name: str, size: int, **spec: object) -> None:
+    """Create a PodGroup whose pods start together or not at all."""
+    whole = {"schedulingPolicy": {"gang": {"minCount": size}}, **spec}
+    cluster.api.post(GROUPS, {"apiVersion": API, "kind": "PodGroup", "metadata": {"name": name}, "spec": whole})
+
+
+def member(pod: Json, group: str) -> Json:
+    """Return a pod as one of a PodGroup."""
+    pod["spec"]["schedulingGroup"] = {"podGroupName": group}
+    return pod
+
+
+def was_tried(cluster: GpuCluster, group: str) -> bool:
+    """Whether kube-scheduler has said of a PodGroup that it was scheduled, or could not be."""
+    return bool(cluster.api.get(f"{GROUPS}/{group}").get("status", {}).get("conditions"))
+
+
+def sizes_of(cluster: GpuCluster, groups: list[str]) -> dict[str, int]:
+    """Return how many pods of each PodGroup are bound."""
+    sizes = dict.fromkeys(groups, 0)
+    for pod in cluster.api.list(PODS):
+        group = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        if group in sizes and "nodeName" in pod["spec"]:
+            sizes[group] += 1
+    return sizes
+
+
+def test_of_a_tight_group_all_pods_are_bound_or_none(
+    gang_cluster: GpuCluster, rounds: Callable[[int, int], int]
+) -> None:
+    """Three machines have a linked pair each: two pods of one group fit, and then one pod of any other by itself.
+
+    By count there would be room for two more groups of two.
+    """
+    nodes = [SimulatedNode(f"n{number}", "a100-pcie-8-pairs", used=ONE_PAIR) for number in range(3)]
+    gang_cluster.join(*nodes)
+    gang_cluster.await_known(nodes)
+    for number in range(rounds(2, 200 // AT_ONCE)):
+        groups = [f"tight-{number}-{at}" for at in range(AT_ONCE)]
+        for group in groups:
+            make_group(gang_cluster, group, 2)
+        pods = [(f"{group}-{at}", group) for group in groups for at in range(2)]
+        gang_cluster.submit(*(member(wants(name, 2, "required-affinity: nvlink"), group) for name, group in pods))
+        eventually(lambda groups=groups: all(was_tried(gang_cluster, group) for group in groups))  # type: ignore[misc]
+        whole = [0] * (AT_ONCE - 1) + [2]
+        eventually(lambda groups=groups, whole=whole: sorted(sizes_of(gang_cluster, groups).values()) == whole)  # type: ignore[misc]
+        for name, _ in pods:
+            gang_cluster.delete(name)
+        eventually(lambda: all("tight" not in pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)))
+        for group in groups:
+            gang_cluster.api.delete(f"{GROUPS}/{group}")
+
+
+def test_a_group_of_higher_priority_evicts_whom_it_needs_and_runs(gang_cluster: GpuCluster) -> None:
+    """For a PodGroup kube-scheduler calls no preempt verb; of three full machines it empties two."""
+    for name, value in (("low", 10), ("high", 1000)):
+        gang_cluster.api.post(PRIORITIES, priority_class(name, value))
+    nodes = [SimulatedNode(f"n{number}", "hgx-h100") for number in range(3)]
+    gang_cluster.join(*nodes)
+    gang_cluster.await_known(nodes)
+    low, vip = [f"low-{number}" for number in range(3)], [f"vip-{number}" for number in range(2)]
+    gang_cluster.submit(*(wants(name, 8, priorityClassName="low") for name in low))
+    eventually(lambda: all(map(gang_cluster.is_running, low)))
+    make_group(gang_cluster, "vip", 2, priorityClassName="high")
+    gang_cluster.submit(*(member(wants(name, 8, priorityClassName="high"), "vip") for name in vip))
+    eventually(lambda: all(map(gang_cluster.is_running, vip)))
+    left = {pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)}
+    assert len(left & set(low)) == 1
