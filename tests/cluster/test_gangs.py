@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.kubelets import running_kubelets
 from tests.cluster.api import Json
 from tests.cluster.binaries import is_oldest
 from tests.cluster.control_plane import ControlPlane
@@ -19,6 +18,7 @@ from tests.cluster.objects import PODS, PRIORITIES, priority_class
 from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
+from tests.world.kubelets import running_kubelets
 
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 
