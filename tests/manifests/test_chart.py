@@ -464,7 +464,7 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("image.repository=", "build one from the Containerfile"),
         ("image.digest=latest", "does not match pattern"),
         ("schedulerName=default-scheduler", "Choose another name"),
-        ("scheduler.image.tag=v1.37.0", "must have the minor version of the API server"),
+        ("scheduler.image.tag=v1.38.0", "must have the minor version of the API server"),
         ("scheduler.image.tag=v1.34.1", "must have the minor version of the API server"),
         ("scheduler.httpTimeoutSeconds=2", "minimum: got 2, want 5"),
         ("extender.bindDeadlineSeconds=5", "must be longer than extender.bindDeadlineSeconds"),
