@@ -28,6 +28,7 @@ from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.checks.size_watch import SizeWatch
 from extender.clock import Clock, SteadyClock
+from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.objects.kinds import Node, Pod
 from extender.config import ExtenderConfiguration
 from extender.configured import state_of
@@ -205,13 +206,15 @@ class Extender:
         """Answer which of the nodes may take the pod; where none may, after what is known a moment later, and what is searched.
 
         kube-scheduler asks again only when something happens in the cluster. What made it ask, even our own write of a ledger, it
-        may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile.
+        may have heard of before us; and a search that ends is nothing that happens. Others are served meanwhile. A PodGroup that
+        was refused before is answered at once: kube-scheduler tries it again with every change, and waits for each answer.
         """
+        is_known = gang_of(args.pod) is not None and self.state.refusals.of(args.pod.metadata.uid) is not None
         self._nominating.asked(args.pod.metadata.uid, len(args.names))
         if self.config.steering.enabled:  # else it is busy for longer with each pod than a bind takes
             await self._pace.room()
         result = await self._filter(args)
-        if is_refusal(result):
+        if is_refusal(result) and not is_known:
             result = await self._filter_after_news(args, result)
         if is_undecided(result):
             result = await self._filter_after_searches(args, result)

@@ -67,6 +67,16 @@ async def test_pods_that_fit_nowhere_cost_little(tmp_path: Path) -> None:
 
 
 @in_virtual_time
+async def test_a_group_that_was_refused_before_is_not_waited_for_again(tmp_path: Path) -> None:
+    """kube-scheduler tries a PodGroup again with every change in the cluster."""
+    extender = extender_with(tmp_path, "t4-4")
+    began, member = loop_time().monotonic, args(pod("p", 5, gang="train"), "n0")
+    for _ in range(10):
+        assert not (await extender.filter(member)).node_names
+    assert loop_time().monotonic - began == pytest.approx(NEWS_SECONDS)
+
+
+@in_virtual_time
 async def test_searches_that_do_not_end_cost_calls_little(tmp_path: Path) -> None:
     """Nobody goes on with the search here: a hundred calls wait a second together, and then as good as nothing."""
     extender = extender_with(tmp_path, "dgx-1v")
