@@ -19,6 +19,8 @@ UNKNOWN = {
     "nvmlDeviceGetComputeRunningProcesses_v3": {"usedGpuMemory"},
 }
 """Function → what no description can say; memory but for all of it is described in MiB only."""
+SINCE_RECORDED = frozenset({"nvmlDeviceGetMinorNumber"})
+"""What the agent asks and did not ask when the machines were recorded."""
 
 
 def comparable(call: Call, reply: Reply) -> Reply:
@@ -41,6 +43,7 @@ def test_the_fake_answers_as_the_driver_did(file: Path, tmp_path: Path) -> None:
     with FakeNvml(tmp_path).loaded(machine(file.stem)):
         played = ask_all().replies
     recorded = read(file)
+    played = {call: reply for call, reply in played.items() if call in recorded or call.function not in SINCE_RECORDED}
     assert played.keys() == recorded.keys()
     assert {call: comparable(call, reply) for call, reply in played.items()} == {
         call: comparable(call, reply) for call, reply in recorded.items()

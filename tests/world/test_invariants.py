@@ -60,9 +60,9 @@ def shared(*claims: tuple[str, str, int, str]) -> Json:
 
 
 def test_shares_of_one_class_that_fit_are_no_violation() -> None:
-    """A T4 has 16 GiB, of which shares may take 15."""
-    pods = [share("p", A, 10, "dev"), share("q", A, 5, "dev"), share("r", B, 1)]
-    assert violations([shared((A, "p", 10, "dev"), (A, "q", 5, "dev"), (B, "r", 1, ""))], pods) == []
+    """A T4 has 15 GiB, of which shares may take 14."""
+    pods = [share("p", A, 10, "dev"), share("q", A, 4, "dev"), share("r", B, 1)]
+    assert violations([shared((A, "p", 10, "dev"), (A, "q", 4, "dev"), (B, "r", 1, ""))], pods) == []
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_shares_of_one_class_that_fit_are_no_violation() -> None:
     [
         (
             shared((A, "p", 10, "")),
-            [share("p", A, 10), share("q", A, 6)],
-            "INV1: .* has 15 GiB, and the pods .* 16 of it",
+            [share("p", A, 10), share("q", A, 5)],
+            "INV1: .* has 14 GiB, and the pods .* 15 of it",
         ),
         (shared((A, "p", 1, "")), [share("p", A, 1), share("q", A, 1, "dev")], "INV1: the classes .*'dev'.* meet on"),
         (shared((A, "p", 1, "")), [share("p", A, 1), bound("q", A)], "INV1: .* belongs to the pods .*'p', 'q'"),
