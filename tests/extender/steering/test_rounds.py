@@ -18,7 +18,6 @@ from topology.annotations.records import decode_placement
 PODS = "/api/v1/namespaces/default/pods"
 NODES = tuple(SimulatedNode(f"n{number}", "l40s-8") for number in range(3))
 STEERED = {
-    "scheduling.schedulerNames": "[default-scheduler]",
     "steering.enabled": "true",
     "steering.queue": "4",
     "steering.nodes": "3",
