@@ -11,15 +11,20 @@ Only memory is read. No safety rests on this: each bind still claims its GPUs in
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from extender.binding.outcome import BindTarget, Failure, NotBound
 from extender.cluster.candidates.gangs import Offer
-from extender.cluster.candidates.holds import NOTHING, Hold
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.state import ClusterState
+from topology.bandwidth.rings import members_of
 from topology.placement.verdict import Placement
+
+_Gpu = tuple[str, int]
+"""Node and position."""
 
 NOT_TOGETHER: Final = "the pods of its PodGroup that were tried together do not all fit any more"
 
@@ -35,9 +40,9 @@ def refused_together(state: ClusterState, target: BindTarget, now: float, deadli
 
 
 def _decide(state: ClusterState, target: BindTarget, now: float, deadline: float) -> None:
-    offers = state.gangs.together(target.uid, target.node)
+    offers, firm = state.gangs.together(target.uid, target.node), state.holds.firm(now)
     may_bind = _are_apart(offers, state.gangs.newest(target.uid, target.node)) and all(
-        _is_there(state, uid, offer, now) for uid, offer in offers.items()
+        _is_there(state, uid, offer, firm.get(offer.hold.node, {})) for uid, offer in offers.items()
     )
     state.gangs.decide(target.uid, target.node, may_bind=may_bind)
     for uid, offer in offers.items():
@@ -48,25 +53,32 @@ def _decide(state: ClusterState, target: BindTarget, now: float, deadline: float
             state.holds.release(uid)
 
 
-def _is_there(state: ClusterState, uid: str, offer: Offer, now: float) -> bool:
-    """Whether a member can have what it was offered."""
+def _is_there(state: ClusterState, uid: str, offer: Offer, firm: Mapping[str, Hold]) -> bool:
+    """Whether a member can have what it was offered, beside what is kept on the node, by UID."""
     view, hold = state.views.get(offer.hold.node), offer.hold
     if view is None:
         return False
     if view.claims_of(uid):
         return True
-    kept = state.holds.kept(uid, now).get(hold.node, NOTHING)
-    left = hold.gpus & ~(kept.gpus if hold.shares else kept.touched)
+    left = hold.gpus
+    for owner, kept in firm.items():
+        if owner != uid:
+            left &= ~(kept.held.gpus if hold.shares else kept.held.touched)
     return isinstance(view.decide_on(left, offer.request), Placement)
 
 
 def _are_apart(offers: Mapping[str, Offer], newest: Mapping[str, Offer]) -> bool:
-    """Whether no member was offered a whole GPU of which another one was offered anything."""
-    on_node: dict[str, list[tuple[str, Hold]]] = {}
+    """Whether no member was offered a whole GPU of which another one was offered anything; linear in their GPUs."""
+    whole, touched = defaultdict[_Gpu, set[str]](set), defaultdict[_Gpu, set[str]](set)
     for uid, offer in newest.items():
-        on_node.setdefault(offer.hold.node, []).append((uid, offer.hold))
-    return not any(
-        uid != rival and (offer.hold.held.gpus & hold.held.touched or offer.hold.held.touched & hold.held.gpus)
-        for uid, offer in offers.items()
-        for rival, hold in on_node.get(offer.hold.node, ())
-    )
+        for gpu in members_of(offer.hold.held.gpus):
+            whole[offer.hold.node, gpu].add(uid)
+        for gpu in members_of(offer.hold.held.touched):
+            touched[offer.hold.node, gpu].add(uid)
+    for uid, offer in offers.items():
+        rivals = whole if offer.hold.shares else touched
+        for gpu in members_of(offer.hold.held.touched):
+            owners = rivals[offer.hold.node, gpu]
+            if len(owners) > (uid in owners):
+                return False
+    return True

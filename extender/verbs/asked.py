@@ -67,8 +67,9 @@ class Asked:
         away = [name for name in self.away(state) if name in names]
         tried = [names.without(away), names.without(away[1:]), names] if away else [names]
         uid, now = self.pod.metadata.uid, self.now.monotonic
-        held_for_others, kept = state.holds.others(uid, now), state.holds.kept(uid, now, state.gangs.beside(uid))
+        held_for_others = state.holds.others(uid, now)
         for yielding in (False, True) if held_for_others else (False,):
+            kept = state.holds.kept(uid, now, state.gangs.beside(uid)) if yielding else {}
             for some in tried:
                 ranking = self._rank(state, some, held_for_others, kept, yielding=yielding)
                 if ranking.best is not None:

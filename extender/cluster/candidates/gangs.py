@@ -14,7 +14,6 @@ A group whose trials are forgotten, by a restart or for want of room, is bound p
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -48,24 +47,28 @@ Trial = dict[str, Offer | None]
 
 @dataclass(slots=True)
 class _Gang:
-    trials: OrderedDict[int, Trial] = field(default_factory=OrderedDict)
-    """By number, the oldest first."""
+    trials: list[Trial] = field(default_factory=list)
+    """The oldest first."""
     is_over: bool = True
     """Whether the next question begins a trial, whoever it is about."""
-    next_number: int = 0
 
     @property
     def current(self) -> Trial:
-        return self.trials[next(reversed(self.trials))] if self.trials and not self.is_over else {}
+        return self.trials[-1] if self.trials and not self.is_over else {}
 
     def begin(self) -> None:
         """Begin a trial, and forget the oldest ones that there is no room for."""
-        offers = sum(map(len, self.trials.values()))
+        offers = sum(map(len, self.trials))
         while self.trials and offers > MOST_OFFERS:
-            offers -= len(self.trials.popitem(last=False)[1])
-        self.trials[self.next_number] = {}
-        self.next_number += 1
+            offers -= len(self.trials.pop(0))
+        self.trials.append({})
         self.is_over = False
+
+    def forget(self, uid: str) -> None:
+        """Forget a member, and the earlier trials that nothing is left of: a tenant can create and delete pods for ever."""
+        for trial in self.trials:
+            trial.pop(uid, None)
+        self.trials[:-1] = filter(None, self.trials[:-1])
 
 
 class Gangs:
@@ -90,7 +93,7 @@ class Gangs:
         # It is asked about twice in one trial where the nominated node, which kube-scheduler tries first, would not do.
         is_again = bool(trial) and next(reversed(trial)) == uid and trial[uid] is None
         if gang.is_over or (uid in trial and not is_again):
-            void = tuple(gang.trials[next(reversed(gang.trials))]) if gang.trials else ()
+            void = tuple(gang.trials[-1]) if gang.trials else ()
             gang.begin()
         gang.current[uid] = None
         self._key_of[uid] = key
@@ -128,9 +131,9 @@ class Gangs:
         trial = _trial_of(gang, uid, node) if gang is not None else None
         if gang is None or trial is None:
             return {}
-        trials = [*gang.trials.values()]
-        first = max(0, next(at for at, other in enumerate(trials) if other is trial) - 1)
-        return {member: offer for later in trials[first:] for member, offer in later.items() if offer is not None}
+        first = max(0, next(at for at, other in enumerate(gang.trials) if other is trial) - 1)
+        later = (each.items() for each in gang.trials[first:])
+        return {member: offer for members in later for member, offer in members if offer is not None}
 
     def decide(self, uid: str, node: str, *, may_bind: bool) -> None:
         """Let the members of that trial be bound, or none of them; the trial is over."""
@@ -146,15 +149,14 @@ class Gangs:
         if gang is None:
             return
         key = self._key_of.pop(uid)
-        for trial in gang.trials.values():
-            trial.pop(uid, None)
-        if not any(gang.trials.values()):
+        gang.forget(uid)
+        if not any(gang.trials):
             self._gangs.pop(key)
 
-    def offers(self, namespace: str, name: str) -> int:
-        """Return how many offers of a PodGroup are remembered, members that no node would take included."""
+    def trials(self, namespace: str, name: str) -> list[int]:
+        """Return how many members each remembered trial of a PodGroup has, those that no node would take included."""
         gang = self._gangs.get((namespace, name))
-        return sum(map(len, gang.trials.values())) if gang is not None else 0
+        return [*map(len, gang.trials)] if gang is not None else []
 
     def __len__(self) -> int:
         return len(self._gangs)
@@ -164,7 +166,7 @@ class Gangs:
         return None if key is None else self._gangs.get(key)
 
     def _forget_members(self, gang: _Gang) -> None:
-        for trial in gang.trials.values():
+        for trial in gang.trials:
             for uid in trial:
                 self._key_of.pop(uid, None)
 
@@ -177,7 +179,7 @@ def gang_of(pod: Pod) -> GangKey | None:
 
 
 def _trial_of(gang: _Gang, uid: str, node: str) -> Trial | None:
-    for trial in reversed(gang.trials.values()):
+    for trial in reversed(gang.trials):
         offer = trial.get(uid)
         if offer is not None and offer.hold.node == node:
             return trial

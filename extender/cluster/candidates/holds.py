@@ -139,6 +139,15 @@ class Holds:
             hold for owner, hold in self._holds.items() if owner != uid and (hold.is_firm or owner in beside)
         )
 
+    def firm(self, now: float) -> dict[str, dict[str, Hold]]:
+        """Return node → UID → what is held there and yields to nobody."""
+        self._expire(now)
+        firm = dict[str, dict[str, Hold]]()
+        for owner, hold in self._holds.items():
+            if hold.is_firm:
+                firm.setdefault(hold.node, {})[owner] = hold
+        return firm
+
     def void(self, uids: Iterable[str]) -> None:
         """Hold nothing for these pods any more, unless they are being bound."""
         for uid in uids:

@@ -121,5 +121,17 @@ def test_what_is_remembered_of_groups_is_bounded() -> None:
         for member in large:
             gangs.ask(member)
             gangs.offer(member.metadata.uid, Hold("n1", 1, 30.0), GpuRequest(1))
-    assert gangs.offers("ml", "large") <= MOST_OFFERS + len(large)
+    assert sum(gangs.trials("ml", "large")) <= MOST_OFFERS + len(large)
     assert len(gangs.together("large-0", "n1")) == len(large)
+
+
+def test_trials_of_pods_that_are_gone_leave_nothing_behind() -> None:
+    """A tenant can keep one member, and create and delete others for ever."""
+    gangs, (keeper, *others) = Gangs(), members(4)
+    gangs.ask(keeper)
+    for other in others:
+        for _ in range(50):
+            gangs.ask(other)
+            gangs.offer(other.metadata.uid, Hold("n1", 1, 30.0), GpuRequest(1))
+        gangs.forget(other.metadata.uid)
+        assert gangs.trials("ml", "train") == [1, 0]
