@@ -340,7 +340,7 @@ def derive(
     sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
     in_question = _in_question(pods, payloads, standing_claims)
     silicon = silicon_of(gpus, standing_claims)
-    is_here = partial(_is_here, frozenset(devices), devices, silicon) if devices else _anything
+    is_here = partial(_is_here, frozenset(devices), devices, silicon)
     holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers, is_here)
     uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
@@ -383,13 +383,10 @@ def derive(
 
 
 def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, device: str) -> bool:
-    """Whether it is a device of the node, or a slice of an earlier cut of its GPUs."""
-    return device in known or (silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0)
-
-
-def _anything(device: str) -> bool:
-    """Take it for a device of a node of whose devices nothing is known."""
-    return True
+    """Whether it is a device of the node, or a slice of an earlier cut of its GPUs; it may be one where none is known."""
+    if not devices or device in known:
+        return True
+    return silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0
 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import wraps
 from importlib.metadata import version
 from inspect import Parameter, Signature, signature
@@ -87,9 +86,15 @@ def verb(
         def run(**given: Any) -> None:
             said = {each: given.pop(each, default) for each, (_, default) in _OF_ALL.items()}
             form = Form(said["output"], not said["no_headers"])
-            names = tuple(said["scheduler_names"] or (SCHEDULER_NAME,))
-            source = Source(said["file"], said["context"], said["snapshot"], said["resource"], said["extender"], names)
-            source = replace(source, tolerated_taints=tuple(said["tolerated_taints"] or ()))
+            source = Source(
+                said["file"],
+                said["context"],
+                said["snapshot"],
+                said["resource"],
+                said["extender"],
+                scheduler_names=tuple(said["scheduler_names"] or (SCHEDULER_NAME,)),
+                tolerated_taints=tuple(said["tolerated_taints"] or ()),
+            )
             function(source=source, form=form, **given)
 
         own = [each for each in signature(function, eval_str=True).parameters.values() if each.name not in _MADE]

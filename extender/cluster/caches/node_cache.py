@@ -147,13 +147,11 @@ class NodeCache:
         payloads = before.reread(annotations, self._topologies, may_read)
         return KnownNode(node, payloads, signs, why_no_new_pods(labels, annotations))
 
-    def tell(self, now: float) -> None:
-        """Take `now` (monotonic seconds) for the time from here on; topologies that have been still are read after all."""
-        for _ in self.telling(now):
-            pass
-
     def telling(self, now: float) -> Iterator[None]:
-        """Do so in steps, one topology in each: reading one may take as long as others can wait."""
+        """Take `now` (monotonic seconds) for the time from here on, and read the topologies that have been still after all.
+
+        One topology is read in each step: that may take as long as others can wait.
+        """
         for name in self._changes.tell(now):
             known = self._nodes.get(name)
             if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):

@@ -191,7 +191,8 @@ def test_signs_outlive_a_topology_that_is_read_later() -> None:
     known = restless.nodes.get("n1")
     assert known is not None and isinstance(known.payloads.topology.problem, RestlessTopology)
     for now in (0.0, 1e6, 2e6):
-        restless.nodes.tell(now)
+        for _ in restless.nodes.telling(now):
+            pass
     read = restless.nodes.get("n1")
     assert read is not None and read.payloads.topology.problem is None
     assert [sign.name for sign in read.signs] == ["GPUMissing"]
