@@ -9,13 +9,18 @@ thing shows it: the call names a node that is full by count. In such a call:
 - GPUs that deleted pods still have count as free. Their node comes first, or more pods would be evicted than needed.
 - kube-scheduler may have heard of the end of a pod before us, and imagine nothing. Then the GPUs are not free at the bind, and
   none of the group is bound (`together`).
+
+A tenant chooses how often its PodGroups are tried, and what they ask for. So the nodes are counted in steps, and the GPUs are
+decided on for the cheapest nodes only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Final, TypeVar
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
@@ -24,7 +29,17 @@ from extender.cluster.state import ClusterState
 from extender.verbs.asked import Asked
 from extender.verbs.cost import priority_of
 from extender.verbs.victims import Candidate
+from topology.effort import Allowance, Search
 from topology.placement.verdict import Placement
+
+Item = TypeVar("Item")
+
+STEP_NODES: Final = 128
+"""Counted in one step, in a millisecond or two."""
+STEP_TRIES: Final = 16
+"""Nodes whose GPUs are decided on in one step, in about a millisecond."""
+MOST_TRIES: Final = 256
+"""Of one call."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,41 +54,58 @@ class _Plan:
 
 
 def place_as_if_gone(
-    state: ClusterState, asked: Asked, names: Collection[str], kept: Mapping[str, Held]
-) -> tuple[str, Placement] | None:
+    state: ClusterState, asked: Asked, names: Collection[str], allowance: Allowance
+) -> Search[tuple[str, Placement] | None]:
     """Return the node that costs least and what the pod gets there; `None`: nothing is imagined, or nothing helps.
+
+    What is answered holds at the end: no step comes after the decision.
 
     Args:
         state: The cluster.
         asked: A member that no node takes as it is.
         names: The nodes of the call.
-        kept: What is left to other members, by node.
+        allowance: What the searches of the call may take.
 
     """
     if asked.request.is_share or asked.request.profile:
         return None  # only whole GPUs are counted here
-    plans, is_imagined = list[_Plan](), False
-    for name in asked.may_evict_together(state, names):
-        view = state.views.get(name)
-        counted = _Counted.of(state, view, asked, kept.get(name, NOTHING)) if view else None
-        if counted is None:
+    kept, views = asked.kept(state), state.views
+    there = (views[name] for name in asked.may_evict_together(state, names) if name in views)
+    counted = yield from _in_steps(_Counted.of(state, view, asked, kept.get(view.name, NOTHING)) for view in there)
+    nodes = [node for node in counted if node is not None]
+    if not any(node.is_full for node in nodes):
+        return None
+    plans = yield from _in_steps(node.plan() for node in nodes)
+    for at, plan in enumerate(nsmallest(MOST_TRIES, filter(None, plans))):
+        if at % STEP_TRIES == 0:
+            yield
+            kept = asked.kept(state)
+        if (view := state.views.get(plan.name)) is None:
             continue
-        is_imagined = is_imagined or counted.is_full
-        if (plan := counted.plan(name)) is not None:
-            plans.append(plan)
-    for plan in sorted(plans) if is_imagined else ():
-        view = state.views[plan.name]
         candidate = Candidate(view, asked.pod, asked.request, Counter(), ())
-        found = candidate.decide_without(plan.victims | _left_behind(state, view), kept.get(plan.name, NOTHING))
-        if isinstance(found, Placement):
-            return plan.name, found
+        victims = plan.victims | _left_behind(state, view)
+        with state.effort.bounded(allowance):
+            verdict = candidate.decide_without(victims, kept.get(plan.name, NOTHING))
+        if isinstance(verdict, Placement):
+            return plan.name, verdict
     return None
+
+
+def _in_steps(items: Iterable[Item]) -> Search[list[Item]]:
+    """Make all of these, so many in each step."""
+    made = list[Item]()
+    for item in items:
+        made.append(item)
+        if len(made) % STEP_NODES == 0:
+            yield
+    return made
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """A node as kube-scheduler counts it."""
 
+    name: str
     room: int
     """GPUs that are left beside the pods that stay, the group's other members and the pod itself; less than none: too few."""
     evictable: tuple[GpuPod, ...]
@@ -82,21 +114,28 @@ class _Counted:
     def of(cls, state: ClusterState, view: NodeView, asked: Asked, kept: Held) -> _Counted | None:
         """Count a node's GPUs; `None` where nobody can."""
         offered = (view.node.status.allocatable or {}).get(state.resource, "")
-        pods = [pod for pod in state.pods.bound_to(view.name) if not has_ended(pod.pod)]
-        if not offered.isdecimal() or any(pod.gpus is None for pod in pods):
+        if not offered.isdecimal():
             return None
-        own = priority_of(asked.pod)
-        takers = [pod for pod in pods if pod.gpus and not pod.profile]
-        evictable = tuple(pod for pod in takers if priority_of(pod.pod) < own)
-        staying = sum(pod.gpus or 0 for pod in takers if priority_of(pod.pod) >= own)
-        return cls(int(offered) - staying - kept.gpus.bit_count() - asked.request.gpus, evictable)
+        own, evictable = priority_of(asked.pod), list[GpuPod]()
+        room = int(offered) - kept.gpus.bit_count() - asked.request.gpus
+        for pod in state.pods.bound_to(view.name):
+            if has_ended(pod.pod):
+                continue
+            if pod.gpus is None:
+                return None
+            if pod.gpus and not pod.profile:
+                if priority_of(pod.pod) < own:
+                    evictable.append(pod)
+                else:
+                    room -= pod.gpus
+        return cls(view.name, room, tuple(evictable))
 
     @property
     def is_full(self) -> bool:
         """Whether kube-scheduler would not have asked, had it not taken pods out."""
         return 0 <= self.room < sum(pod.gpus or 0 for pod in self.evictable)
 
-    def plan(self, name: str) -> _Plan | None:
+    def plan(self) -> _Plan | None:
         """Return whom kube-scheduler is going to evict: it puts back the most important ones first, as long as there is room."""
         if self.room < 0:
             return None
@@ -109,7 +148,7 @@ class _Counted:
             else:
                 victims.append(pod)
         highest = max((priority_of(pod.pod) for pod in victims), default=-(2**31) - 1)
-        return _Plan(highest, len(victims), name, frozenset(pod.uid for pod in victims))
+        return _Plan(highest, len(victims), self.name, frozenset(pod.uid for pod in victims))
 
 
 def _left_behind(state: ClusterState, view: NodeView) -> frozenset[str]:

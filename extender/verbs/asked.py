@@ -66,15 +66,19 @@ class Asked:
         """
         away = [name for name in self.away(state) if name in names]
         tried = [names.without(away), names.without(away[1:]), names] if away else [names]
-        uid, now = self.pod.metadata.uid, self.now.monotonic
-        held_for_others = state.holds.others(uid, now)
+        held_for_others = state.holds.others(self.pod.metadata.uid, self.now.monotonic)
         for yielding in (False, True) if held_for_others else (False,):
-            kept = state.holds.kept(uid, now, state.gangs.beside(uid)) if yielding else {}
+            kept = self.kept(state) if yielding else {}
             for some in tried:
                 ranking = self._rank(state, some, held_for_others, kept, yielding=yielding)
                 if ranking.best is not None:
                     return ranking
         return ranking
+
+    def kept(self, state: ClusterState) -> dict[str, Held]:
+        """Return node → what is held there for other pods and does not yield to this one."""
+        uid = self.pod.metadata.uid
+        return state.holds.kept(uid, self.now.monotonic, state.gangs.beside(uid))
 
     def _rank(
         self,
@@ -144,8 +148,9 @@ class Asked:
     def may_evict_together(self, state: ClusterState, nodes: Iterable[str]) -> list[str]:
         """Return the same where all pods of the group are tried at once: a group that has not begun may begin anywhere."""
         listed = [*dict.fromkeys(nodes)]
-        has_begun = self.group is not None and self.group.required and self.progress(state).placed
-        helpful = self.may_evict_on(state, listed) if has_begun else listed
+        if self.group is None or not self.group.required or not self.progress(state).placed:
+            return listed
+        helpful = self.may_evict_on(state, listed)
         return [name for name in listed if name in helpful]
 
     @property

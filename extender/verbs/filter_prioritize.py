@@ -71,37 +71,35 @@ def filter_in_slices(
         return ExtenderFilterResult([], None, dict.fromkeys(names, ALLOCATED_BY_DRA))
     allowance = Allowance()
     yield from prepare(state, asked, allowance)
+    is_member = gang_of(args.pod) is not None
     with state.effort.bounded(allowance):
-        return _filter(state, asked, args, candidates, hold_seconds)
+        answer = _filter(state, asked, args, 1 if is_member else candidates, hold_seconds)
+    if isinstance(answer, ExtenderFilterResult):
+        return answer
+    placed = (yield from place_as_if_gone(state, asked, names, allowance)) if is_member else None
+    if placed is not None:
+        _hold(state, asked, (Ranked(*placed),), hold_seconds)
+        return args.passing([placed[0]])
+    with state.effort.bounded(allowance):
+        return _refusal(state, asked, answer, names)
 
 
 def _filter(
     state: ClusterState, asked: Asked, args: ExtenderArgs, candidates: int, hold_seconds: float
-) -> ExtenderFilterResult:
+) -> ExtenderFilterResult | Ranking:
+    """Return the nodes that are offered, or the ranking in which there is none."""
     names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
     state.holds.void(state.gangs.ask(args.pod))
     state.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
-    ranking, chosen = _offer(state, asked, Names(names), 1 if gang_of(args.pod) else candidates)
-    if not chosen and gang_of(args.pod) and (placed := _as_if_gone(state, asked, names, hold_seconds)):
-        return args.passing([placed])
+    ranking, chosen = _offer(state, asked, Names(names), candidates)
     if not chosen:
-        return _refusal(state, asked, ranking, names)
+        return ranking
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
         _announce(state, asked, ranking, chosen, hold_seconds)
     return args.passing(chosen)
-
-
-def _as_if_gone(state: ClusterState, asked: Asked, names: Collection[str], hold_seconds: float) -> str | None:
-    """Offer a member of a PodGroup a node from which pods of lower priority would have to go."""
-    uid, now = asked.pod.metadata.uid, asked.now.monotonic
-    placed = place_as_if_gone(state, asked, names, state.holds.kept(uid, now, state.gangs.beside(uid)))
-    if placed is None:
-        return None
-    _hold(state, asked, (Ranked(*placed),), hold_seconds)
-    return placed[0]
 
 
 def is_refusal(result: ExtenderFilterResult) -> bool:

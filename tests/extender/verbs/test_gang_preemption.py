@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Node, NodeStatus, Pod
 from extender.cluster.state import ClusterState
-from extender.verbs.filter_prioritize import filter_nodes
+from extender.verbs import as_if_gone
+from extender.verbs.filter_prioritize import CANDIDATES, filter_in_slices, filter_nodes
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod
 from topology.annotations import keys
 
@@ -113,3 +115,25 @@ def test_pods_that_have_ended_are_not_counted() -> None:
     metadata = replace(there.pod.metadata, resource_version="2")
     state.pods.changed(replace(there.pod, metadata=metadata, status=replace(there.pod.status, phase="Failed")))
     assert trial(state, gang, "n1") == [[]], "kube-scheduler counts its GPUs as free, and need imagine nothing"
+
+
+def test_only_the_cheapest_nodes_are_decided_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant chooses what its pods ask for, and no node may have it."""
+    (member,) = members(1, 2, wants=NVLINK)
+    torn = full("n1", (9, (0, 2, 4, 6, 1)), (1, (3, 5)), (9, (7,)), machine_name=PAIRS)
+    dear = full("n2", (9, range(6)), (9, (6, 7)), machine_name=PAIRS)
+    state = cluster(*torn, *dear, member)
+    assert trial(state, [member], "n1", "n2") == [["n2"]]
+    monkeypatch.setattr(as_if_gone, "MOST_TRIES", 1)
+    assert trial(state, [member], "n1", "n2") == [[]]
+
+
+def test_many_nodes_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls for other pods are answered in between."""
+    monkeypatch.setattr(as_if_gone, "STEP_NODES", 2)
+    (member,) = members(1, priority=0)
+    names = [f"n{number}" for number in range(8)]
+    state = cluster(*(made for name in names for made in full(name, (0, ALL))), member)
+    trial(state, [member], *names)
+    steps = filter_in_slices(state, args(member, *names), at(), CANDIDATES, 30.0)
+    assert len(list(steps)) == len(names) // 2
