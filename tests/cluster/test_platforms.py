@@ -142,11 +142,12 @@ def test_accounts_may_use_their_constraints_and_no_others(binaries: Path) -> Non
         own.admin.post(definitions, definition)
         eventually(lambda: _is_established(own, f"{definitions}/{definition['metadata']['name']}"))
         install_chart(own, "openshift.enabled=true")
-        (made,) = own.admin.get(kinds)["items"]
+        (made,) = eventually(lambda: own.admin.get(kinds)["items"])  # its list may still be older than the object
         assert made["metadata"]["name"] == AGENT
-        known = [AGENT, "nonroot-v2", "privileged"]
-        assert [name for name in known if may_use(own, AGENT, name)] == [AGENT]
-        assert [name for name in known if may_use(own, SCHEDULER_POD, name)] == ["nonroot-v2"]
+        for account, own_constraints in ((AGENT, AGENT), (SCHEDULER_POD, "nonroot-v2")):
+            eventually(partial(may_use, own, account, own_constraints))  # the authorizer hears of a role a moment later
+            constraints = [AGENT, "nonroot-v2", "privileged"]
+            assert [name for name in constraints if may_use(own, account, name)] == [own_constraints]
 
 
 def _is_established(own: ControlPlane, definition: str) -> bool:
