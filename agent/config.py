@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from agent.errors import ConfigurationError
-from agent.yaml_text import read_yaml
+from extender.kit.yaml_text import read_yaml
 from topology.node.status import MigStrategy
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, Literal, TextIO
 
-from agent.plain_structlog import structlog
+from extender.kit.plain_structlog import structlog
 
 MAX_FIELD_CHARACTERS: Final = 256
 _FIRST = ("ts", "level", "logger", "msg")

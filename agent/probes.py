@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread, Timer
 from typing import Final
 
-from agent.visits import ROUND_SECONDS, Page, Visits
+from extender.kit.visits import ROUND_SECONDS, Page, Visits
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _VISIT_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender import collector
+from extender.kit import collector
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from extender.cluster.candidates.values import Values
 from extender.cluster.state import ClusterState
-from extender.turns import in_short_turns, with_pauses
+from extender.kit.turns import in_short_turns, with_pauses
 from topology.effort import Effort
 
 APPRAISE_SECONDS = 10.0

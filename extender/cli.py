@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn, TypeVar
 import msgspec
 import typer
 
-from extender import asking, logs
+from extender import asking
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.drift import drift
@@ -28,6 +28,7 @@ from extender.inspect.pods import namespaces_with, what_counts
 from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
+from extender.kit import logs
 from extender.kubectl import writing
 from extender.kubectl.form import Form, Output, say
 from extender.kubectl.hypothetical import pod_from, pod_of, read

@@ -17,11 +17,12 @@ from typing import Annotated
 import typer
 import uvloop
 
-from extender import logs, traces
+from extender import traces
 from extender.config import ExtenderConfiguration
 from extender.config_sources import ConfigError, load
+from extender.kit import logs
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.plain_structlog import structlog
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 log = structlog.get_logger("extender")

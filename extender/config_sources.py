@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from extender.config import API_VERSION, KIND, ExtenderConfiguration
-from extender.yaml_text import read_yaml
+from extender.kit.yaml_text import read_yaml
 
 ENVIRONMENT_PREFIX: Final = "GPUTOPO_"
 

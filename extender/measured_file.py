@@ -13,8 +13,8 @@ from typing import Final, NoReturn
 
 from extender.cluster.state import ClusterState
 from extender.inspect.measured import MeasuredReport, measured_sets
+from extender.kit.plain_structlog import structlog
 from extender.metrics import Figures
-from extender.plain_structlog import structlog
 from topology.annotations.measurements import MAX_BYTES, Read, decode_measurements
 from topology.errors import PayloadError
 from topology.placement.topology_class import TopologyClass

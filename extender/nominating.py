@@ -10,16 +10,16 @@ from typing import Final, NoReturn
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Step
-from extender.clock import Clock, Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.kit.clock import Clock, Instant
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_turns
 from extender.metrics import Metrics
-from extender.plain_structlog import structlog
 from extender.steering.nominations import Nominations
 from extender.steering.plan import Course, Wanted, plan_queue
 from extender.steering.queue import NodesOfCluster, next_wanted, on_their_way
-from extender.turns import in_turns
 from extender.verbs.preparing import prepare_request
 from topology.effort import Allowance, Search
 

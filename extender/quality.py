@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 from extender.binding.outcome import BindTarget, Chosen
-from extender.clock import Clock
 from extender.cluster.candidates.holds import Ranked
 from extender.cluster.state import ClusterState
 from extender.inspect.decisions import Alternative, Decision, Decisions
 from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.room_over_time import RoomHistory
+from extender.kit.clock import Clock
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import with_pauses
 from extender.metrics import Metrics
-from extender.plain_structlog import structlog
-from extender.turns import with_pauses
 from topology.effort import SLICE_STEPS
 from topology.placement.decide import Situation, decide
 from topology.placement.topology_class import TopologyClass

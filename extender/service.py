@@ -27,26 +27,26 @@ from extender.checks.device_watch import DeviceWatch
 from extender.checks.policies import Guard
 from extender.checks.preconditions import Preconditions
 from extender.checks.size_watch import SizeWatch
-from extender.clock import Clock, SteadyClock
 from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.objects.kinds import Node, Pod
 from extender.config import ExtenderConfiguration
 from extender.configured import state_of
 from extender.gauges import gauges_of, refused_of
+from extender.kit.clock import Clock, SteadyClock
+from extender.kit.keyed_locks import KeyedLocks
+from extender.kit.pace import Pace
+from extender.kit.patience import Patience
+from extender.kit.turns import in_turns
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector
 from extender.kubernetes.watching import Watching
 from extender.measured_file import MeasuredFile
 from extender.metrics import Figures, Metrics, Recent
-from extender.node_locks import NodeLocks
 from extender.nominating import Nominating
-from extender.pace import Pace
-from extender.patience import Patience
 from extender.quality import Quality
 from extender.sick_gpus import SickGpus
 from extender.traces import Traces
-from extender.turns import in_turns
 from extender.upkeep import Upkeep
 from extender.verbs.filter_prioritize import filter_in_slices, is_refusal, is_undecided, prioritize_in_slices
 from extender.verbs.preempt import Preemption, preempt
@@ -113,8 +113,8 @@ class Extender:
         )
         """Follows how many pods groups have, when somebody wants it."""
         self._preconditions = Preconditions(api.send, self.state.pods)
-        self._node_locks = NodeLocks()
-        self._pod_locks = NodeLocks()
+        self._node_locks = KeyedLocks()
+        self._pod_locks = KeyedLocks()
         """By UID: two binds of a pod at once would not know of each other's claims."""
         self._driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._upkeep = Upkeep(

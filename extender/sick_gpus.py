@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
-from extender.clock import Clock
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Clock
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_short_turns
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
 from extender.metrics import Metrics
-from extender.plain_structlog import structlog
-from extender.turns import in_short_turns
 
 TOLD_SECONDS: Final = 3600.0
 """The API server forgets events after that. What is older when an extender starts is no news any more."""

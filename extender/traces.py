@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from extender.plain_structlog import structlog
+from extender.kit.plain_structlog import structlog
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

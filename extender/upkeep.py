@@ -18,10 +18,10 @@ from extender.binding.unbound_pods import fence_listed, list_unbound
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_short_turns, in_turns
 from extender.kubernetes import events
 from extender.metrics import Metrics
-from extender.plain_structlog import structlog
-from extender.turns import in_short_turns, in_turns
 
 AT_ONCE = 8
 FENCES_AT_ONCE = 16

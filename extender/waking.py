@@ -17,16 +17,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from extender.attempts import Attempts
 from extender.binding.driver import Driver
 from extender.binding.release import ask_for_look
-from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.state import ClusterState
-from extender.fair_table import FairTable
-from extender.plain_structlog import structlog
-from extender.turns import in_turns
+from extender.kit.backoff import Backoff
+from extender.kit.clock import Clock
+from extender.kit.fair_table import FairTable
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_turns
 from extender.verbs.asked import Asked
 from extender.verbs.names import Names, Written
 from extender.verbs.preparing import ranked
@@ -79,7 +79,7 @@ class Waking:
         self._closed = closed
         self._refused = FairTable[str, Refused](WAITING)
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
-        self._attempts = Attempts(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._attempts = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         """By the same."""
         self._not_before = 0.0
         """When the next write may be; monotonic seconds."""

@@ -15,7 +15,7 @@ from agent.config import Enforce, Kubelet
 from agent.kubelet.registration import KUBELET_SOCKET, answers
 from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Setting
-from agent.yaml_text import read_yaml
+from extender.kit.yaml_text import read_yaml
 
 _MAX_CPU = 8191
 """More than Linux is built for."""

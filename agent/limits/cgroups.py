@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.yaml_text import read_yaml
+from extender.kit.yaml_text import read_yaml
 
 ROOT: Final = Path("/sys/fs/cgroup")
 """The driver takes limits for what is below this only."""

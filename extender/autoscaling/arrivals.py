@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.clock import Instant
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 

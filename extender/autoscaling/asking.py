@@ -17,23 +17,23 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.attempts import Attempts
 from extender.autoscaling.arrivals import Arrivals
 from extender.autoscaling.job import creation, deletion
 from extender.autoscaling.limits import PlaceholderLimits
 from extender.autoscaling.need import FreeCounts, Need, NoNeed, need_of
-from extender.clock import Clock, Instant
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config_autoscaling import Autoscaling as Settings
-from extender.fair_table import FairTable
+from extender.kit.backoff import Backoff
+from extender.kit.clock import Clock, Instant
+from extender.kit.fair_table import FairTable
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes import events
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.metrics import Metrics
-from extender.plain_structlog import structlog
 from extender.verbs.wire import ExtenderArgs
 
 LOOK_SECONDS: Final = 5.0
@@ -71,13 +71,13 @@ class Autoscaling:
     """By the UID of the pod that waits, as of the last round."""
     _withdrawn: set[str] = field(default_factory=set)
     """Those of them that we have asked to be deleted."""
-    _attempts: Attempts = field(init=False)
+    _attempts: Backoff = field(init=False)
     _arrivals: Arrivals = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
-        self._attempts = Attempts(self.settings.pause, self.settings.longest_pause)
+        self._attempts = Backoff(self.settings.pause, self.settings.longest_pause)
         self._arrivals = Arrivals(self.state)
 
     def refused(self, args: ExtenderArgs) -> None:

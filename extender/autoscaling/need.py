@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Reason

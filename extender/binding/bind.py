@@ -39,7 +39,6 @@ from extender.binding.ledger import next_generation, swap_ledger
 from extender.binding.older_claims import drop_older_claims
 from extender.binding.outcome import OTHER_NODES_MAY_DO, BindTarget, Bound, Chosen, Failure, NotBound, Outcome
 from extender.binding.together import refused_together
-from extender.clock import Clock
 from extender.cluster.candidates.holds import NOTHING, Hold
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import (
@@ -53,6 +52,7 @@ from extender.cluster.objects.gpu_pods import (
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Clock
 from topology.annotations import keys
 from topology.annotations.records import Claim, PlacementRecord, encode_placement
 from topology.errors import PayloadError, RequestError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from extender.binding.intents import Intent, Reply, Step
-from extender.clock import Clock
+from extender.kit.clock import Clock
 
 T = TypeVar("T")
 

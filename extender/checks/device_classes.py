@@ -13,9 +13,9 @@ from typing import NoReturn
 import msgspec
 
 from extender.cluster.objects.kinds import ObjectMeta
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from extender.plain_structlog import structlog
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 

@@ -13,10 +13,10 @@ from typing import Final, NoReturn
 
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
-from extender.plain_structlog import structlog
 
 PATIENCE_SECONDS: Final = 10.0
 """For the first lists, where the API server neither gives nor refuses them."""

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
-from extender.plain_structlog import structlog
 from topology.annotations import keys
 
 UNTIL_KNOWN_SECONDS = 1.0

@@ -16,10 +16,10 @@ import msgspec
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.documents import BrokenStream, decoder, read_page
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
-from extender.plain_structlog import structlog
 
 UNTIL_KNOWN_SECONDS = 5.0
 NOBODY = "00000000-0000-0000-0000-000000000000"

@@ -14,10 +14,10 @@ from typing import Final, NoReturn
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
 from extender.cluster.objects.group_sizes import ROWS, GroupMaker, Row
 from extender.cluster.objects.group_words import Source
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
-from extender.plain_structlog import structlog
 
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"

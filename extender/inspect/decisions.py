@@ -12,8 +12,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from extender.fair_table import FairTable
 from extender.inspect.inspection import Answer
+from extender.kit.fair_table import FairTable
 
 LIMIT: Final = 1_000
 

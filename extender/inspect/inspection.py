@@ -13,7 +13,6 @@ from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from extender.clock import Instant
 from extender.cluster.candidates.holds import NOTHING
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, read_placement
@@ -41,6 +40,7 @@ from extender.inspect.words import (
     unknown_devices_of,
     unknown_holders_of,
 )
+from extender.kit.clock import Instant
 from extender.verbs.asked import Asked
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.clock import Instant
 from extender.inspect.fragmentation import Fits
 from extender.inspect.inspection import Answer
+from extender.kit.clock import Instant
 
 EVERY_SECONDS: Final = 60.0
 KEPT: Final = 24 * 60

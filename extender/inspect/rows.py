@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from extender.plain_structlog import structlog
+from extender.kit.plain_structlog import structlog
 
 Row = TypeVar("Row")
 

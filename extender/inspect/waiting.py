@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
-from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, PodInfo, pod_info
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.rows import row
+from extender.kit.clock import Instant
 
 
 class WaitingPod(Answer):

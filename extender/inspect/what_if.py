@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from extender.clock import Instant
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Explanation, PodInfo, explained
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.pods import what_counts
+from extender.kit.clock import Instant
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from pydantic import Field
 
-from extender.clock import Instant
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.state import ClusterState
 from extender.inspect.decisions import Decision, Decisions
@@ -21,6 +20,7 @@ from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.taken import who_has
+from extender.kit.clock import Instant
 from extender.verbs.asked import Asked
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection

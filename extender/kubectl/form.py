@@ -13,7 +13,7 @@ from typing import Final, TextIO
 import yaml
 
 from extender.inspect.inspection import Answer
-from extender.logs import printable
+from extender.kit.logs import printable
 
 MAX_LINE_CHARACTERS: Final = 4096
 

@@ -17,7 +17,6 @@ import typer
 
 from extender import asking
 from extender.asking import NoAnswer
-from extender.clock import Instant
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
@@ -25,6 +24,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.inspect.control_plane import ControlPlane
+from extender.kit.clock import Instant
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.following import follow

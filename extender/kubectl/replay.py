@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from extender.binding.bind import bind
 from extender.binding.intents import BindPod, Conflict, Done, GetNode, GetPod, Intent, Reply, SwapLedger
 from extender.binding.outcome import BindTarget, NotBound, Outcome
-from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.versions import MAX_DIGITS
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, Explanation, PodInfo, explain, pod_info
+from extender.kit.clock import Instant
 from topology.annotations import keys
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from extender.cluster.objects.kinds import ObjectMeta
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.documents import HEAVY_BYTES, Unread
-from extender.plain_structlog import structlog
 
 HEAVY: Final = "heavy"
 UNREAD: Final = "unread"

@@ -21,10 +21,10 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.sickness import Stricken
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from extender.plain_structlog import structlog
 from topology.annotations.records import PlacementRecord
 from topology.node.status import name_of
 

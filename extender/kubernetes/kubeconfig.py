@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import msgspec
 
+from extender.kit.yaml_text import read_yaml
 from extender.kubernetes.reflector import Unavailable
-from extender.yaml_text import read_yaml
 
 
 class ContextEntry(msgspec.Struct):

@@ -25,6 +25,8 @@ from typing import Any, Generic, NoReturn, Protocol
 
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing, is_before
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import Turn, in_short_turns
 from extender.kubernetes.burden import Burden
 from extender.kubernetes.documents import (
     GONE,
@@ -49,8 +51,6 @@ from extender.kubernetes.documents import (
     read_page,
 )
 from extender.kubernetes.sink import Sink, StepwiseSink
-from extender.plain_structlog import structlog
-from extender.turns import Turn, in_short_turns
 
 SLICE_BYTES = 1 << 20
 """Of a page, between two turns of the event loop: reading one heavy object takes as long as a turn may."""

@@ -19,7 +19,7 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 from extender.steering.plan import Course
 from extender.steering.worth import Worth
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from extender.clock import Instant
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.node_view import NodeView
@@ -17,6 +16,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.steering.ahead import HostDemand
 from extender.steering.plan import Wanted
 from extender.verbs.asked import Asked

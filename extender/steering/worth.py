@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 
 LOOKED_AT: Final = 32
 """Nominations that have ended, the last ones; or namespaces, with the last outcome of each."""

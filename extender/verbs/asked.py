@@ -8,7 +8,6 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from extender.clock import Instant
 from extender.cluster.candidates.groups import PlaceOf, fitting_for, key_of
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import owner_of, read_request
@@ -16,6 +15,7 @@ from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.rails import RailsOfGroup
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from topology.placement.group import Progress, narrow

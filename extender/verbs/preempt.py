@@ -18,10 +18,10 @@ from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from extender.clock import Clock
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.quantities import requests
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Clock
 from extender.verbs.asked import Asked
 from extender.verbs.cost import Protection
 from extender.verbs.victims import Candidate

@@ -18,9 +18,9 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 from starlette.types import Lifespan, Receive, Scope, Send
 
-from extender import logs
 from extender.config import ExtenderConfiguration
 from extender.config_sources import load
+from extender.kit import logs
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.web import assets, health, routes, site, views, what_if

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from extender.kit.visits import Page
 from extender.metrics import CONTENT_TYPE
 from extender.service import Extender
-from extender.web.visits import Page
 
 PROBES: Final = ("/livez", "/healthz", "/readyz")
 PATHS: Final = (*PROBES, "/metrics")

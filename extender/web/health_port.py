@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import NoReturn
 
-from extender.web.visits import ROUND_SECONDS, Pages, Visits
+from extender.kit.visits import ROUND_SECONDS, Pages, Visits
 
 
 class HealthPort:

@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from extender.binding.outcome import Bound
 from extender.config import Limits
+from extender.kit.plain_structlog import structlog
 from extender.metrics import CROWDED, OUT_OF_TIME
-from extender.plain_structlog import structlog
 from extender.service import Extender
 from extender.verbs.wire import (
     ExtenderArgs,

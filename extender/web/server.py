@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from extender import collector
 from extender.config import ExtenderConfiguration, Tls
-from extender.plain_structlog import structlog
+from extender.kit import collector
+from extender.kit.plain_structlog import structlog
 from extender.service import Extender
 from extender.traces import Traces
 from extender.web import health

@@ -19,8 +19,8 @@ from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.places import Place, node_names_in, places_in_steps
 from extender.inspect.waiting import waiting_pods
+from extender.kit.turns import listed
 from extender.service import Extender, now
-from extender.turns import listed
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from extender.plain_structlog import structlog
+from extender.kit.plain_structlog import structlog
 
 log = structlog.get_logger(__name__)
 

@@ -24,8 +24,8 @@ from extender.inspect.nvlinks import link_faults_of
 from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
+from extender.kit.turns import listed
 from extender.service import Extender, now
-from extender.turns import listed
 from extender.web import paging, picture
 
 _OF_A_PICTURE: Final = {

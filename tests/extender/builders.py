@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TypeVar
 
-from extender.clock import Instant
 from extender.cluster.objects.budgets import (
     LabelSelector,
     PodDisruptionBudget,
@@ -28,6 +27,7 @@ from extender.cluster.objects.kinds import (
 )
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.wire import ExtenderArgs
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology

@@ -16,10 +16,10 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.binding.outcome import BindTarget, Chosen
-from extender.clock import Instant
 from extender.inspect.decisions import LIMIT, Alternative, Decision, Decisions
 from extender.inspect.fragmentation import Fits
 from extender.inspect.room_over_time import EVERY_SECONDS, KEPT, RoomHistory
+from extender.kit.clock import Instant
 from extender.metrics import Metrics
 from extender.quality import Quality
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes

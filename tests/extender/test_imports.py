@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 
 import pytest
-
-import agent.plain_structlog
-import extender.plain_structlog
 
 
 @pytest.mark.parametrize("program", ["extender.command, extender.web.server", "extender.cli"])
@@ -20,6 +16,10 @@ def test_no_start_imports_rich(program: str) -> None:
     assert done.stdout.split() == ["structlog"]
 
 
-def test_agent_has_the_same_structlog() -> None:
-    """They share no code that is not pure, so the file is there twice."""
-    assert inspect.getsource(agent.plain_structlog) == inspect.getsource(extender.plain_structlog)
+def test_the_agent_imports_nothing_of_the_extender_but_its_kit() -> None:
+    """A node needs none of what decides, and each module costs memory on every node."""
+    script = "import sys, agent, compile_imports as c; c.PACKAGES, c.BESIDE = ['agent'], []; c.import_all(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    modules = {name for name in done.stdout.split() if name.startswith("extender.")}
+    assert "extender.kit.visits" in modules
+    assert {name for name in modules if not name.startswith("extender.kit")} == set()

@@ -20,10 +20,10 @@ from extender.cluster.objects.topologies import NodeGpus, Topologies
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.faults import Faults
+from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
 from extender.kubernetes.events import EventRecorder
 from extender.metrics import Metrics
 from extender.service import Extender
-from extender.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
 from extender.upkeep import Upkeep
 from extender.web.views import list_nodes
 from tests.extender.builders import DGX, at, claim, cluster, node

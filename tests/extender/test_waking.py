@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from extender.binding.driver import Driver
 from extender.binding.intents import AskForLook, Conflict, Done, Intent, Reply
-from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.filter_prioritize import filter_nodes, is_refusal
 from extender.waking import AT_ONCE, FORGOTTEN_SECONDS, LONGEST_PAUSE_SECONDS, QUIET_SECONDS, WAITING, Waking
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice

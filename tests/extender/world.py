@@ -27,9 +27,9 @@ from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
 from extender.binding.release import Attention, release
 from extender.binding.repair import Repairs, repair
-from extender.clock import Instant
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.kubernetes.rest import to_reply, to_request
 from tests.world.faults import Fault
 from tests.world.http_faults import FATES, Ending, RequestFault

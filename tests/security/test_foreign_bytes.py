@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,8 +16,6 @@ import typer
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-import agent.yaml_text
-import extender.yaml_text
 from agent.config import Kubelet
 from agent.config import load as load_agent
 from agent.errors import ApiError, ConfigurationError
@@ -32,7 +29,6 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import gpu_pod
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, GetPodVersion, ListPods, SwapLedger
 from extender.checks.device_classes import DeviceClasses
-from extender.clock import Instant
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.group_sizes import GroupMaker
@@ -40,6 +36,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import cpu_milli, quantity
 from extender.cluster.objects.versions import is_before
 from extender.config_sources import ConfigError, load
+from extender.kit.clock import Instant
 from extender.kubectl.control_plane import control_plane
 from extender.kubectl.hypothetical import pod_from
 from extender.kubectl.snapshot import Snapshot, Unreadable
@@ -370,11 +367,6 @@ def test_every_text_of_an_annotation_is_read_or_refused(text: str) -> None:
     for read in readers.values():
         with suppress(RequestError):
             read("key", text)
-
-
-def test_agent_and_extender_read_yaml_alike() -> None:
-    """They share no code that is not pure, so they have the same file."""
-    assert inspect.getsource(agent.yaml_text) == inspect.getsource(extender.yaml_text)
 
 
 def test_versions_of_thousands_of_digits_are_no_numbers() -> None:

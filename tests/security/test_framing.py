@@ -10,15 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from itertools import count, repeat
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-import agent.visits
-import extender.web.visits
+from extender.kit import visits
 from extender.web.listener import MAX_HEAD_BYTES, MAX_HEADERS, MAX_PIPELINED, ImpatientProtocol, Listener, bound
 from extender.web.tls import Files, Identity
 from tests.security.certificates import Authority
@@ -213,13 +211,12 @@ async def test_h2_requests_that_wait_on_one_connection_are_few() -> None:
         assert MAX_PIPELINED < Watched.most_waiting < MAX_PIPELINED + 4096 // len(POST)
 
 
-@pytest.mark.parametrize("port", [agent.visits, extender.web.visits], ids=["agent", "extender"])
 @pytest.mark.parametrize("attack", ENDLESS)
-def test_h2_a_port_of_probes_keeps_no_more_than_a_head(port: ModuleType, attack: str) -> None:
+def test_h2_a_port_of_probes_keeps_no_more_than_a_head(attack: str) -> None:
     """Whatever is said without end, what it keeps of a caller is bounded, and the caller is told no."""
     beginning, more = ENDLESS[attack]
     with closing(socket.create_server(("127.0.0.1", 0))) as opened:
-        visits = port.Visits(opened, lambda path, query: port.Page(200, b"ok"), 60.0)
+        served = visits.Visits(opened, lambda path, query: visits.Page(200, b"ok"), 60.0)
         with closing(socket.create_connection(opened.getsockname(), 10)) as caller:
             caller.sendall(beginning)
             lines, kept = more(), 0
@@ -227,9 +224,9 @@ def test_h2_a_port_of_probes_keeps_no_more_than_a_head(port: ModuleType, attack:
                 caller.setblocking(False)
                 with suppress(BlockingIOError):
                     caller.send(b"".join(next(lines) for _ in range(100)))
-                visits.serve_round(0.0)
-                kept = max(kept, *(len(visit._received) for visit in visits._present))
+                served.serve_round(0.0)
+                kept = max(kept, *(len(visit._received) for visit in served._present))
             caller.setblocking(True)
             assert caller.recv(13) in {b"HTTP/1.1 405 ", b"HTTP/1.1 431 "}
-        visits.close()
-    assert 0 < kept <= 2 * port.MAX_HEAD_BYTES
+        served.close()
+    assert 0 < kept <= 2 * visits.MAX_HEAD_BYTES

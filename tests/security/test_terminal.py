@@ -16,7 +16,7 @@ import yaml
 import extender.cli
 import extender.kubectl
 from agent import logs as agent_logs
-from extender import logs
+from extender.kit import logs
 from extender.kubectl import reading
 from tests.extender.builders import node
 from tests.extender.plugin import invoke

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
 
-import agent.visits
-import extender.web.visits
-from extender.web.visits import ARRIVALS, MAX_HEAD_BYTES, VISITORS, Page, Visits
+from extender.kit.visits import ARRIVALS, MAX_HEAD_BYTES, VISITORS, Page, Visits
 
 SECONDS = 10.0
 LARGE = b"x" * (64 << 20)
@@ -67,12 +64,6 @@ def is_cut(connection: socket.socket) -> bool:
         return False
     except ConnectionResetError:
         return True
-
-
-def test_agent_and_extender_serve_strangers_alike() -> None:
-    """They share no code that does I/O, so they have the same file."""
-    texts = {inspect.getsource(module) for module in (agent.visits, extender.web.visits)}
-    assert len(texts) == 1
 
 
 def test_a_request_is_answered_and_the_connection_ends(port: Port) -> None:

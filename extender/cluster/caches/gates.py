@@ -7,9 +7,9 @@ process that begins after kube-scheduler has tried the pod counts from the creat
 
 from __future__ import annotations
 
-from extender.clock import Instant
 from extender.cluster.objects.gpu_pods import GpuPod, is_said_to_be_gated
 from extender.cluster.objects.kinds import Pod
+from extender.kit.clock import Instant
 
 
 class Gates:

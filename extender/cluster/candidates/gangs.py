@@ -20,7 +20,7 @@ from typing import Final
 
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.kinds import Pod
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 from topology.request.gpu_request import GpuRequest
 
 GangKey = tuple[str, str]

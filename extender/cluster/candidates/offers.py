@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from extender.cluster.candidates.shape_index import Bucket, ShapeIndex
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 
 LIMIT = 10_000
 """Pods, shared between namespaces; a forgotten one merely starts again with the best candidates."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 from topology.placement.verdict import Reason
 
 LIMIT = 10_000

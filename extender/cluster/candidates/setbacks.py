@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 
 FIRST_SECONDS: Final = 30.0
 """For which a node steps back; longer than kube-scheduler's longest backoff, and twice as long each time it fails again."""

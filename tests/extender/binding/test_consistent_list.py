@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, FencePod, GetPodVersion, Intent, ListPods, NoAnswer, Refused, Reply
 from extender.binding.release import Attention
-from extender.clock import Instant
 from extender.cluster.objects.kinds import MAX_POD_BYTES
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.kubernetes.events import EventRecorder
 from extender.metrics import Metrics
 from extender.upkeep import FENCES_AT_ONCE, Upkeep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.binding.driver import Driver
 from extender.binding.intents import GetNode, Gone, Intent, Reply, Step
-from extender.clock import Instant
+from extender.kit.clock import Instant
 
 
 async def test_each_intent_has_the_time_that_is_left_and_none_once_there_is_none() -> None:

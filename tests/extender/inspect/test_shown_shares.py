@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from extender.clock import Instant
 from extender.cluster.state import ClusterState
 from extender.gauges import gauges_of
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, FittingNode, NodeDetail, NodeList, PodInfo, node
 from extender.inspect.share_room import ShareRoom
 from extender.inspect.shares import SharedGpuInfo
+from extender.kit.clock import Instant
 from extender.kubectl.device_rows import share_rows
 from extender.kubectl.form import Form, Output
 from extender.kubectl.output import print_nodes, print_pod, print_top

@@ -12,8 +12,8 @@ from typing import Any
 
 from extender.cluster.objects.kinds import Node, ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
+from extender.kit.turns import TURN_SECONDS
 from extender.kubernetes.reflector import Reflector
-from extender.turns import TURN_SECONDS
 from tests.extender.kubernetes.test_reflector import Mirror, Script, Step, line, node, page
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 

@@ -9,10 +9,10 @@ import pytest
 
 from extender.binding.driver import Driver, Execute
 from extender.binding.intents import Conflict, Intent, Nominate, Reply
-from extender.clock import Clock
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.kit.clock import Clock
 from extender.metrics import Metrics
 from extender.nominating import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Nominating
 from extender.steering.queue import LEAD

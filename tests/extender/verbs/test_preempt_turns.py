@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from extender.clock import Clock, Instant
 from extender.cluster.objects.gpu_pods import planned_gpus
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config_sources import load
+from extender.kit.clock import Clock, Instant
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.verbs.preempt import PAUSE_SECONDS, Preemption, preempt

@@ -18,12 +18,12 @@ from extender.binding.intents import BindPod, Done, FencePod, SwapLedger
 from extender.binding.older_claims import drop_older_claims as _drop_older_claims
 from extender.binding.outcome import Bound, NotBound, Outcome
 from extender.binding.release import Attention, Task
-from extender.clock import Instant
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, has_stopped
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.kubernetes.reflector import Timing, list_objects
 from extender.service import Extender
 from extender.verbs.wire import ExtenderBindingArgs

@@ -19,8 +19,8 @@ from benchmarks.simulated.double.api import Request
 from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
-from extender.clock import Instant
 from extender.config import ExtenderConfiguration
+from extender.kit.clock import Instant
 from extender.kubernetes import connections
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.rest import Flow

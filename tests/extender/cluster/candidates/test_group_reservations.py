@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from extender.clock import Instant
 from extender.cluster.candidates.groups import GRACE_SECONDS, RENEWED_SECONDS
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.filter_prioritize import filter_nodes
 from extender.verbs.wire import ExtenderArgs
 from tests.extender.builders import cluster, gpus, node, pod

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from extender.between_calls import go_on_searching
-from extender.clock import Instant
 from extender.config_sources import load
+from extender.kit.clock import Instant
+from extender.kit.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.kubernetes.kube import KubeApi
-from extender.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.service import NEWS_SECONDS, Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from extender.plain_structlog import structlog
+from extender.kit.plain_structlog import structlog
 
 MAX_FIELD_CHARACTERS: Final = 256
 MAX_ITEMS: Final = 64

@@ -6,10 +6,8 @@ What calls wait for takes one turn after the other. What is in no hurry pauses b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final, TypeVar
-
-from topology.effort import Search
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -41,7 +39,7 @@ class Turn:
         self._until = self._time() + self._seconds
 
 
-async def in_turns(steps: Search[Answer]) -> Answer:
+async def in_turns(steps: Generator[None, None, Answer]) -> Answer:
     """Take the steps one after the other, and return what they come to."""
     while True:
         try:

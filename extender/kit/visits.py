@@ -4,8 +4,6 @@ Its port is open to the network, and its process has more important work. So cal
 them: a few arrivals a round, one request a connection, a bounded number of connections. Who is slow is cut at a deadline, and
 sooner where others need the place: of the address with the most connections the one that came first. So a crowd is turned over
 quickly, and whoever asks at once is answered in its midst.
-
-Agent and extender both have this file, word for word: they share no code that does I/O.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from extender.between_calls import keep_appraised
 from extender.cluster.candidates.values import Values
-from extender.turns import PAUSE_SECONDS, SHORT_TURN_SECONDS, in_short_turns, with_pauses
+from extender.kit.turns import PAUSE_SECONDS, SHORT_TURN_SECONDS, in_short_turns, with_pauses
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights

@@ -1,4 +1,4 @@
-"""When something may be tried again: after an attempt that brought nothing there is a pause, each longer than the last."""
+"""Exponential backoff by key: after an attempt that failed there is a pause, each twice as long as the last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Attempts:
+class Backoff:
     """By what is tried, such as a pod's UID; kept in memory, so that a restart forgets the pauses."""
 
     pause_seconds: float

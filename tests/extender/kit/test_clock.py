@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.clock import BELIEVED_AFTER_SECONDS, SteadyClock
+from extender.kit.clock import BELIEVED_AFTER_SECONDS, SteadyClock
 
 NOW = 1_800_000_000.0
 HOUR, YEAR = 3600.0, 365 * 86_400.0

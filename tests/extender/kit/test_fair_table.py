@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 
 KEYS = st.tuples(st.sampled_from("abc"), st.integers(0, 9))
 """A key's namespace, and its number there."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.fair_table import FairTable
+from extender.kit.fair_table import FairTable
 
 MOST_SECONDS = 0.5
 """Far more than the search for any known machine takes."""

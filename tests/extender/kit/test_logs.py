@@ -13,7 +13,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender import logs
+from extender.kit import logs
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """structlog without rich, which it imports wherever that is installed: for colours that we never write.
 
 That is 4 MiB of each process, and a part of each start. It has to be imported before anything else imports structlog. Otherwise
-all is the same, and nothing is saved. Agent and extender both have this file, word for word: they share no code that is not pure.
+all is the same, and nothing is saved.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from extender import pace
-from extender.pace import BINDS, Pace
+from extender.kit import pace
+from extender.kit.pace import BINDS, Pace
 
 
 async def test_the_next_one_waits_for_a_bind_to_end_where_many_are_under_way() -> None:

@@ -1,7 +1,4 @@
-"""YAML that people and other programs have written: whatever is wrong with it is one kind of error.
-
-Agent and extender both have this file, word for word: they share no code that is not pure.
-"""
+"""YAML that people and other programs have written: whatever is wrong with it is one kind of error."""
 
 from __future__ import annotations
 

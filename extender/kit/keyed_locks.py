@@ -1,4 +1,4 @@
-"""One at a time writes a node's ledger: safety does not depend on it, but side by side they lose time on conflicts."""
+"""Locks by key, such as a node's name: work on one key follows one another, and a lock that nobody holds is forgotten."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import suppress
 from weakref import WeakValueDictionary
 
 
-class NodeLock:
-    """The lock of one node, as one bind has it or not."""
+class KeyedLock:
+    """The lock of one key, as one holder has it or not."""
 
     def __init__(self, lock: asyncio.Lock) -> None:
         self._lock = lock
@@ -23,22 +23,22 @@ class NodeLock:
         return self._is_held
 
     def leave(self) -> None:
-        """Let the next bind have it, if it is held."""
+        """Let the next holder have it, if it is held."""
         if self._is_held:
             self._is_held = False
             self._lock.release()
 
 
-class NodeLocks:
-    """Those of all nodes that somebody writes to."""
+class KeyedLocks:
+    """The locks of all keys that are in use."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def of(self, node: str) -> NodeLock:
-        """Return the lock of a node, for one bind; it is not held yet."""
-        return NodeLock(self.plain(node))
+    def of(self, key: str) -> KeyedLock:
+        """Return the lock of a key, for one holder; it is not held yet."""
+        return KeyedLock(self.plain(key))
 
-    def plain(self, node: str) -> asyncio.Lock:
+    def plain(self, key: str) -> asyncio.Lock:
         """Return the same for work that holds it to its end."""
-        return self._locks.setdefault(node, asyncio.Lock())
+        return self._locks.setdefault(key, asyncio.Lock())
