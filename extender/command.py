@@ -17,10 +17,9 @@ from typing import Annotated
 import typer
 import uvloop
 
-from extender import traces
 from extender.config import ExtenderConfiguration
 from extender.config_sources import ConfigError, load
-from extender.kit import logs
+from extender.kit import logs, traces
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 

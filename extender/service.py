@@ -15,39 +15,41 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from extender.autoscaling.asking import Autoscaling
-from extender.between_calls import go_on_searching, keep_appraised, keep_derived
+from extender.background.derivation import go_on_searching, keep_appraised, keep_derived
+from extender.background.device_classes import DeviceClasses
+from extender.background.device_watch import DeviceWatch
+from extender.background.policies import Guard
+from extender.background.preconditions import Preconditions
+from extender.background.reconciler import Upkeep
+from extender.background.watches import watches
 from extender.binding.bind import bind
 from extender.binding.driver import Driver
 from extender.binding.intents import BindPod, Done, Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound, Outcome
 from extender.binding.release import Attention
-from extender.checks.device_classes import DeviceClasses
-from extender.checks.device_watch import DeviceWatch
-from extender.checks.policies import Guard
-from extender.checks.preconditions import Preconditions
-from extender.checks.size_watch import SizeWatch
 from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.objects.kinds import Node, Pod
 from extender.config import ExtenderConfiguration
 from extender.configured import state_of
-from extender.gauges import gauges_of, refused_of
+from extender.features.autoscaling.feature import Autoscaling
+from extender.features.group_sizes.feature import SizeWatch
+from extender.features.measured.feature import MeasuredFile
+from extender.features.quality.feature import Quality
+from extender.features.sick_gpus.feature import SickGpus
+from extender.features.steering.feature import Nominating
+from extender.features.waking.feature import Waking
 from extender.kit.clock import Clock, SteadyClock
 from extender.kit.keyed_locks import KeyedLocks
 from extender.kit.pace import Pace
 from extender.kit.patience import Patience
+from extender.kit.traces import Traces
 from extender.kit.turns import in_turns
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector
 from extender.kubernetes.watching import Watching
-from extender.measured_file import MeasuredFile
-from extender.metrics import Figures, Metrics, Recent
-from extender.nominating import Nominating
-from extender.quality import Quality
-from extender.sick_gpus import SickGpus
-from extender.traces import Traces
-from extender.upkeep import Upkeep
+from extender.telemetry.gauges import gauges_of, refused_of
+from extender.telemetry.metrics import Figures, Metrics, Recent
 from extender.verbs.filter_prioritize import filter_in_slices, is_refusal, is_undecided, prioritize_in_slices
 from extender.verbs.preempt import Preemption, preempt
 from extender.verbs.wire import (
@@ -57,8 +59,6 @@ from extender.verbs.wire import (
     ExtenderPreemptionArgs,
     HostPriority,
 )
-from extender.waking import Waking
-from extender.watches import watches
 
 CLAIMS_UNLISTED = "ResourceClaims have not been listed yet"
 EXPOSITION_SECONDS = 1.0

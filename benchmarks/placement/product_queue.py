@@ -14,9 +14,9 @@ from benchmarks.placement.policy import Placed
 from benchmarks.placement.product import Gputopo, uid_of
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.objects import kinds
-from extender.nominating import BATCH
-from extender.steering.ahead import HostDemand
-from extender.steering.plan import Wanted, plan_queue
+from extender.features.steering.feature import BATCH
+from extender.planning.ahead import HostDemand
+from extender.planning.plan import Wanted, plan_queue
 from topology.value.score import Weights
 
 _MODELS = "models"

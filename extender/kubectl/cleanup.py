@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.autoscaling.job import LABELS, deletion
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
 from extender.cluster.objects.placeholders import StandsFor
+from extender.features.autoscaling.job import LABELS, deletion
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig

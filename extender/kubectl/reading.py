@@ -15,8 +15,6 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
-from extender import asking
-from extender.asking import NoAnswer
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
@@ -25,8 +23,10 @@ from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.inspect.control_plane import ControlPlane
 from extender.kit.clock import Instant
+from extender.kubectl import extender_client
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
+from extender.kubectl.extender_client import NoAnswer
 from extender.kubectl.following import follow
 from extender.kubectl.form import say
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
@@ -135,7 +135,7 @@ def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
     if extender is None:
         return plane
     try:
-        return plane.model_copy(update={"extender": asking.extender(extender)})
+        return plane.model_copy(update={"extender": extender_client.extender(extender)})
     except NoAnswer as error:
         say(f"the extender at {extender} does not say its version: {error}", to=sys.stderr)
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})

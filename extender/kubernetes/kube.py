@@ -26,9 +26,9 @@ from kubernetes.aio.config import ConfigException
 from multidict import MultiDict
 from yarl import URL
 
-from extender import traces
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
+from extender.kit import traces
 from extender.kubernetes.account import Headers
 from extender.kubernetes.connections import Answer, Connections, Server
 from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from extender.kit.visits import Page
-from extender.metrics import CONTENT_TYPE
 from extender.service import Extender
+from extender.telemetry.metrics import CONTENT_TYPE
 
 PROBES: Final = ("/livez", "/healthz", "/readyz")
 PATHS: Final = (*PROBES, "/metrics")

@@ -21,7 +21,7 @@ from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
 from extender.inspect.taken import fault_of
 from extender.inspect.waiting import WaitingPod
-from extender.metrics import Figures
+from extender.telemetry.metrics import Figures
 from extender.web import assets, picture
 from extender.web.curves import Curve
 from topology.request.domains import Level, Location

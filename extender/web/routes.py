@@ -21,8 +21,8 @@ from starlette.types import Receive, Scope, Send
 from extender.binding.outcome import Bound
 from extender.config import Limits
 from extender.kit.plain_structlog import structlog
-from extender.metrics import CROWDED, OUT_OF_TIME
 from extender.service import Extender
+from extender.telemetry.metrics import CROWDED, OUT_OF_TIME
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,

@@ -11,8 +11,8 @@ from typing import Any
 from extender.config import ExtenderConfiguration, Tls
 from extender.kit import collector
 from extender.kit.plain_structlog import structlog
+from extender.kit.traces import Traces
 from extender.service import Extender
-from extender.traces import Traces
 from extender.web import health
 from extender.web.app import application, connect
 from extender.web.health_port import HealthPort

@@ -8,8 +8,8 @@ name = sys.argv.pop(1)
 sys.argv[0] = name
 
 if name == "kubectl_complete-gputopo":
-    from extender.completion import main
+    from extender.kubectl.completion import main
 else:
-    from extender.cli import main
+    from extender.kubectl.cli import main
 
 main()

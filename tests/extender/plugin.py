@@ -15,7 +15,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.cli import app
+from extender.kubectl.cli import app
 from topology.annotations import keys
 
 PODS = "/api/v1/namespaces/default/pods"

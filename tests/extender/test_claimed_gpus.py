@@ -10,10 +10,10 @@ from extender.binding.intents import SwapLedger
 from extender.binding.outcome import Failure, NotBound
 from extender.cluster.candidates.openness import CLAIMS_UNHEARD, UNKNOWN_DEVICE
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect import inspection
 from extender.inspect.status import status
 from extender.inspect.why import why
+from extender.telemetry.gauges import gauges_of
 from tests.dra import Json, allocated, gpu, read_claim, read_slice, resource_slice, waiting
 from tests.extender.builders import at, claim, cluster, free, gpus, node, pod, running
 from tests.extender.world import Replica, World, drive, meddle_before

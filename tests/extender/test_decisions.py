@@ -16,12 +16,12 @@ import pytest
 from benchmarks.simulated.fleet import SimulatedNode
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.binding.outcome import BindTarget, Chosen
+from extender.features.quality.feature import Quality
 from extender.inspect.decisions import LIMIT, Alternative, Decision, Decisions
 from extender.inspect.fragmentation import Fits
 from extender.inspect.room_over_time import EVERY_SECONDS, KEPT, RoomHistory
 from extender.kit.clock import Instant
-from extender.metrics import Metrics
-from extender.quality import Quality
+from extender.telemetry.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from extender.web import pages
 from extender.web.curves import curves
@@ -244,7 +244,7 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through the calls that kube-scheduler makes, as pages and as JSON."""
-    monkeypatch.setattr("extender.quality.ROUND_SECONDS", 0.05)
+    monkeypatch.setattr("extender.features.quality.feature.ROUND_SECONDS", 0.05)
     async with serving(tmp_path, SimulatedNode("n1", PAIRS), SimulatedNode("n2", "dgx-1v")) as extender:
         loop = SchedulerLoop(extender.api, extender.session, extender.url)
         for name, count in (("one", 1), ("two", 2), ("four", 4)):

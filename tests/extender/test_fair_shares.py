@@ -15,11 +15,11 @@ from extender.cluster.candidates.refusals import Refusals
 from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.steering import nominations
-from extender.steering.nominations import Nominations
+from extender.features.steering import nominations
+from extender.features.steering.nominations import Nominations
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
-from tests.extender.steering.queues import waiting
+from tests.extender.planning.queues import waiting
 
 FEW = 3
 VICTIM = pod("victim", 1)

@@ -10,7 +10,6 @@ from extender.cluster.candidates.openness import MIG_CHANGES, MIG_STATE
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect.drift import drift
 from extender.inspect.faults import NO_REASON, SLICED
 from extender.inspect.fragmentation import RoomCounter
@@ -18,6 +17,7 @@ from extender.inspect.inspection import node
 from extender.inspect.status import status
 from extender.kubectl.form import Form
 from extender.kubectl.output import print_node
+from extender.telemetry.gauges import gauges_of
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.dra import allocated, read_claim
 from tests.extender.builders import args, at, claim, cluster, pod, running

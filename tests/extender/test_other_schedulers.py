@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.status import status
 from extender.inspect.waiting import waiting_pod
+from extender.telemetry.gauges import gauges_of
 from extender.web import pages
 from tests.extender.builders import at, cluster, node, pod, running
 from tests.extender.plugin import invoke

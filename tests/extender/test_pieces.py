@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from extender.background.reconciler import Upkeep
 from extender.binding.driver import Driver
 from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.objects.kinds import Node
@@ -22,9 +23,8 @@ from extender.inspect import inspection
 from extender.inspect.faults import Faults
 from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
 from extender.kubernetes.events import EventRecorder
-from extender.metrics import Metrics
 from extender.service import Extender
-from extender.upkeep import Upkeep
+from extender.telemetry.metrics import Metrics
 from extender.web.views import list_nodes
 from tests.extender.builders import DGX, at, claim, cluster, node
 from tests.extender.mig import cut

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender import metrics as extender_metrics
 from extender.inspect.fragmentation import Fits
+from extender.telemetry import metrics as extender_metrics
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.prometheus import run

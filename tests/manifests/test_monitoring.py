@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agent import metrics as agent_metrics
-from extender import metrics as extender_metrics
+from extender.telemetry import metrics as extender_metrics
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.rendered import FOLDER, MONITORING

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import agent.__main__
 import benchmarks.cli
-import extender.cli
 import extender.command
+import extender.kubectl.cli
 from tests.manifests.helm import MANIFESTS
 
 ROOT = MANIFESTS.parent
@@ -58,7 +58,7 @@ OURS = {
     "gputopo-agent": agent.__main__.app,
     "gputopo-bench": benchmarks.cli.app,
     "gputopo-extender": extender.command.app,
-    "kubectl gputopo": extender.cli.app,
+    "kubectl gputopo": extender.kubectl.cli.app,
 }
 
 

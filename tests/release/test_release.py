@@ -141,9 +141,12 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
         f"https://dl.example.com/{each}" for each in archives
     }
     inside = zipfile.ZipFile(folder / wheel).namelist()
-    assert {"extender/cli.py", "agent/serve.py", "topology/node/model.py", "agent/kubelet/api/podresources_pb2.py"} <= {
-        *inside
-    }
+    assert {
+        "extender/kubectl/cli.py",
+        "agent/serve.py",
+        "topology/node/model.py",
+        "agent/kubelet/api/podresources_pb2.py",
+    } <= {*inside}
     assert not [name for name in inside if name.startswith("tests/")]
     rendered = "\n".join(file.read_text() for file in (clone / "manifests/rendered").rglob("*.yaml"))
     assert ":9.8.7" in rendered

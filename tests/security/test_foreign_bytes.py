@@ -27,8 +27,8 @@ from agent.node.kube import KubernetesNode, _annotations, _document, _event, _re
 from agent.plugin.journal import decode as decode_journal
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import gpu_pod
+from extender.background.device_classes import DeviceClasses
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, GetPodVersion, ListPods, SwapLedger
-from extender.checks.device_classes import DeviceClasses
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.group_sizes import GroupMaker

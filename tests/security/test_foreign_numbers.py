@@ -20,9 +20,7 @@ import extender.inspect.waiting
 from agent.node.publish import Publication
 from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.cli import app
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
@@ -31,8 +29,10 @@ from extender.inspect.places import places
 from extender.inspect.status import status
 from extender.inspect.waiting import waiting_pods
 from extender.inspect.why import why
+from extender.kubectl.cli import app
 from extender.kubectl.form import Form, Output
 from extender.kubectl.output import print_drift, print_fragmentation, print_node, print_nodes, print_status
+from extender.telemetry.gauges import gauges_of
 from extender.verbs.filter_prioritize import filter_nodes
 from extender.web import pages
 from tests.extender.builders import args, at, claim, cluster, gpus, node, pod

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
-from extender.asking import explain
+from extender.kubectl.extender_client import explain
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.neighbours.controllers import JOBS, JOBSETS, LEADER_WORKER_SETS, create

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from extender.background.reconciler import FENCES_AT_ONCE, Upkeep
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, FencePod, GetPodVersion, Intent, ListPods, NoAnswer, Refused, Reply
 from extender.binding.release import Attention
@@ -20,8 +21,7 @@ from extender.cluster.objects.kinds import MAX_POD_BYTES
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.kubernetes.events import EventRecorder
-from extender.metrics import Metrics
-from extender.upkeep import FENCES_AT_ONCE, Upkeep
+from extender.telemetry.metrics import Metrics
 from tests.extender.builders import node, pod
 from tests.extender.virtual_time import in_virtual_time
 

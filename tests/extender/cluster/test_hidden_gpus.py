@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from extender.cluster.node_view import NodeView
-from extender.gauges import gauges_of
 from extender.inspect import inspection
 from extender.inspect.status import status
+from extender.telemetry.gauges import gauges_of
 from extender.verbs.victims import Candidate
 from tests.extender.builders import at, claim, cluster, free, gpus, node, pod, running
 from topology.effort import finish

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.autoscaling.need import FreeCounts, NoNeed, need_of
 from extender.cluster.candidates.groups import read_group
 from extender.cluster.objects.group_words import ALL_WORDS
 from extender.cluster.sickness import stricken_pods
+from extender.features.autoscaling.need import FreeCounts, NoNeed, need_of
 from extender.kubectl.eviction import without
-from tests.extender.autoscaling.scattered import refuse
 from tests.extender.builders import at, claim, cluster, gpus, running
+from tests.extender.features.autoscaling.scattered import refuse
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status

@@ -8,8 +8,8 @@ from extender.inspect.status import status
 from extender.inspect.waiting import waiting_pod
 from extender.inspect.what_if import what_if
 from extender.inspect.why import why
-from tests.extender.autoscaling.scattered import placeholder, ring, scattered
 from tests.extender.builders import DGX, at, cluster, node
+from tests.extender.features.autoscaling.scattered import placeholder, ring, scattered
 from tests.extender.shares import sharer
 from topology.formats.catalog import machine
 

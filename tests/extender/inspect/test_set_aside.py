@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
 from extender.cluster.objects.kinds import Node, NodeSpec, Pod, Taint, Toleration
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect import inspection
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.places import places
 from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import why
+from extender.telemetry.gauges import gauges_of
 from extender.web import pages
 from tests.extender.builders import at, cluster, node, pod
 from tests.extender.plugin import invoke

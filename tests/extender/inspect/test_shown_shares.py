@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, FittingNode, NodeDetail, NodeList, PodInfo, node
 from extender.inspect.share_room import ShareRoom
@@ -16,6 +15,7 @@ from extender.kubectl.form import Form, Output
 from extender.kubectl.output import print_nodes, print_pod, print_top
 from extender.kubectl.snapshot import Heard
 from extender.kubectl.top import top
+from extender.telemetry.gauges import gauges_of
 from extender.web.pages import node_page
 from tests.extender.builders import DGX, cluster, gpus
 from tests.extender.shares import SHARE_GIB, share, sharing, sharing_node

@@ -16,8 +16,8 @@ from extender.cluster.objects.health_words import HealthWords, Kind, Word
 from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
-from extender.gauges import gauges_of
 from extender.inspect.status import Status, status
+from extender.telemetry.gauges import gauges_of
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import NODES, PODS, invoke, plugin
 from topology.annotations import keys

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.between_calls import go_on_searching
+from extender.background.derivation import go_on_searching
 from extender.config_sources import load
 from extender.kit.clock import Instant
 from extender.kit.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from extender.between_calls import keep_appraised
+from extender.background.derivation import keep_appraised
 from extender.cluster.candidates.values import Values
 from extender.kit.turns import PAUSE_SECONDS, SHORT_TURN_SECONDS, in_short_turns, with_pauses
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time

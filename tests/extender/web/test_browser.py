@@ -64,7 +64,7 @@ NODES = (
 async def inhabited(folder: Path) -> AsyncIterator[Running]:
     """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait, decisions, a short past."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("extender.quality.ROUND_SECONDS", 0.1)
+        patched.setattr("extender.features.quality.feature.ROUND_SECONDS", 0.1)
         patched.setattr("extender.inspect.room_over_time.EVERY_SECONDS", 0.1)
         async with serving(folder, *NODES) as extender:
             loop = SchedulerLoop(extender.api, extender.session, extender.url)

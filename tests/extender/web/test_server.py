@@ -13,8 +13,8 @@ from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import SimulatedNode, fleet, join
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from extender.background.reconciler import Upkeep
 from extender.kit import collector
-from extender.upkeep import Upkeep
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
 from topology.annotations import keys

@@ -1,0 +1,277 @@
+"""The rounds in which nodes are asked for: a placeholder for each pod that a new node would help, as long as it would.
+
+- Only what filter refuses here is asked for here; of several extenders each knows the placeholders of all.
+- A placeholder goes when its pod is bound, gone, or waits for what a new node does not cure. Kubernetes ends it in any case.
+- Whatever fails is due again in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.candidates.placeholders import Placeholder
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.config_autoscaling import Autoscaling as Settings
+from extender.features.autoscaling.arrivals import Arrivals
+from extender.features.autoscaling.job import creation, deletion
+from extender.features.autoscaling.limits import PlaceholderLimits
+from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
+from extender.kit.backoff import Backoff
+from extender.kit.clock import Clock, Instant
+from extender.kit.fair_table import FairTable
+from extender.kit.plain_structlog import structlog
+from extender.kubernetes import events
+from extender.kubernetes.documents import BrokenStream, message_of, read_whole
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import Request
+from extender.telemetry.metrics import Metrics
+from extender.verbs.wire import ExtenderArgs
+
+LOOK_SECONDS: Final = 5.0
+"""Between two looks at what the pods that wait need."""
+WAITING: Final = 64
+"""Pods that are looked at, those that were refused last: each keeps the names of the nodes that refused it."""
+_EXISTS: Final = 409
+_GONE: Final = 404
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A pod's last refusal."""
+
+    by: Collection[str]
+    """All nodes that kube-scheduler's own filters let through."""
+    at: Instant
+
+
+@dataclass(slots=True, kw_only=True)
+class Autoscaling:
+    """The rounds of one extender."""
+
+    state: ClusterState
+    send: events.Send
+    events: events.EventRecorder
+    metrics: Metrics
+    clock: Clock
+    settings: Settings
+    _refused: FairTable[str, Refused] = field(default_factory=lambda: FairTable(WAITING))
+    """By UID."""
+    _standing: dict[str, Placeholder] = field(default_factory=dict)
+    """By the UID of the pod that waits, as of the last round."""
+    _withdrawn: set[str] = field(default_factory=set)
+    """Those of them that we have asked to be deleted."""
+    _attempts: Backoff = field(init=False)
+    _arrivals: Arrivals = field(init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_look: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._attempts = Backoff(self.settings.pause, self.settings.longest_pause)
+        self._arrivals = Arrivals(self.state)
+
+    def refused(self, args: ExtenderArgs) -> None:
+        """Take note that no node will do for a pod; one that waits for its victims to leave asks for nothing."""
+        metadata = args.pod.metadata
+        is_nominated = args.pod.status.nominated_node_name
+        if self.settings.enabled and not is_nominated and self.state.refusals.of(metadata.uid) is not None:
+            self._refused.put(metadata.uid, metadata.namespace, Refused([*args.names], self.clock()))
+
+    def bound(self) -> None:
+        """Take note that a pod was bound: its placeholder, if it has one, goes now, before it asks for a node more."""
+        if self._standing:
+            self._wake.set()
+
+    async def run(self, every_seconds: float) -> NoReturn:
+        """Make one round after the other, until cancelled."""
+        while True:
+            await self.round()
+            try:
+                async with asyncio.timeout(every_seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def round(self) -> None:
+        """Take away what is of no use any more, then ask for what is needed."""
+        self._take_stock()
+        now = self.clock()
+        for uid, placeholder in self._standing.items():
+            if uid not in self._withdrawn:
+                await self._keep_or_withdraw(uid, placeholder, now)
+        if now.monotonic >= self._next_look:
+            self._next_look = now.monotonic + LOOK_SECONDS
+            await self._look(now)
+
+    async def _keep_or_withdraw(self, uid: str, placeholder: Placeholder, now: Instant) -> None:
+        pod = self.state.pods.get(uid)
+        if pod is None or not _waits(pod):
+            await self._withdraw(uid)
+        elif (came := self._arrivals.answer_to(placeholder, pod, now)) and await self._withdraw(uid):
+            self._attempts.was_in_vain(uid, now.monotonic)  # forgotten when the pod is bound
+            self.events.record(events.node_came(_named(pod), came))
+            log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
+
+    def _take_stock(self) -> None:
+        """See which placeholders there are now, and what became of those before."""
+        standing = {uid: found for uid, found in self.state.placeholders.by_pod().items() if self._is_ours(found)}
+        for uid, gone in self._standing.items():
+            if uid not in standing:
+                self._tell_end(uid, gone)
+        self._standing = standing
+        self._withdrawn.intersection_update(standing)
+        self._attempts.keep({*self._refused, *standing})
+
+    def _tell_end(self, uid: str, gone: Placeholder) -> None:
+        pod = self.state.pods.get(uid)
+        if pod is not None and pod.node is not None:
+            self.metrics.node_requested("served")
+        elif uid in self._withdrawn or pod is None:
+            self.metrics.node_requested("withdrawn")
+        else:
+            self.metrics.node_requested("expired")
+            log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
+            if uid in self._refused:  # else another extender asks, and knows how often it has
+                pause = self._attempts.was_in_vain(uid, self.clock().monotonic)
+                self.events.record(events.node_did_not_come(_named(pod), pause))
+
+    def _is_ours(self, placeholder: Placeholder) -> bool:
+        """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""
+        return placeholder.namespace == self.settings.namespace
+
+    async def _look(self, now: Instant) -> None:
+        """Ask in the place of those that have waited long enough, and take back what is not needed."""
+        counts, needs = FreeCounts(self.state), list[tuple[GpuPod, Need]]()
+        for uid in [*self._refused]:
+            refused, pod = self._refused.get(uid), self.state.pods.get(uid)
+            if refused is None:
+                continue
+            if pod is None or self.state.refusals.of(uid) is None:
+                self._refused.pop(uid)
+                continue
+            need = need_of(self.state, pod, refused.by, counts, now)
+            await asyncio.sleep(0)
+            if isinstance(need, NoNeed):
+                await self._do_without(pod, need, refused, now)
+            else:
+                needs.append((pod, need))
+        await self._ask_for(needs, now)
+
+    async def _ask_for(self, needs: Sequence[tuple[GpuPod, Need]], now: Instant) -> None:
+        """Ask for as many nodes as the pods fill: those with the same request may go to one."""
+        waiting = Counter(need.request for _, need in needs)
+        asked_for = Counter(need.request for pod, need in needs if pod.uid in self._standing)
+        paused = Counter(
+            (pod.key[0], need.request)
+            for pod, need in needs
+            if pod.uid not in self._standing and not self._attempts.may_begin(pod.uid, now.monotonic)
+        )
+        limits = PlaceholderLimits(self.settings.limit)
+        for uid, placeholder in self._standing.items():
+            limits.take(placeholder.stands_for.namespace, self.state.pods.get(uid))
+        left = [*needs]
+        while left:
+            pod, need = min(left, key=lambda each: (*limits.had_by(each[0]), self._refused_since(each[0].uid)))
+            left.remove((pod, need))
+            nodes = asked_for[need.request] + paused[pod.key[0], need.request]
+            is_covered = waiting[need.request] <= nodes * need.pods_per_node
+            if pod.uid in self._standing or is_covered or not self._is_due(pod.uid, now):
+                continue
+            if why := limits.refusal(pod):
+                self.events.record(events.node_not_asked(_named(pod), why))
+            elif await self._ask(pod, need):
+                limits.take(pod.key[0], pod)
+                asked_for[need.request] += 1
+
+    def _refused_since(self, uid: str) -> float:
+        refusal = self.state.refusals.of(uid)
+        return math.inf if refusal is None else refusal.since
+
+    async def _do_without(self, pod: GpuPod, why: NoNeed, refused: Refused, now: Instant) -> None:
+        """Withdraw a placeholder whose pod waits for what autoscalers see themselves, or for what no node cures.
+
+        A reason that was told before there was the placeholder is old news: another extender may have heard a newer one.
+        """
+        placeholder = self._standing.get(pod.uid)
+        if placeholder is None:
+            if why.is_final and self._is_due(pod.uid, now):
+                self.events.record(events.node_not_asked(_named(pod), why))
+            return
+        is_newer = now.monotonic - refused.at.monotonic < now.age_seconds(placeholder.created)
+        if why is NoNeed.SEEN_BY_COUNT or (why is NoNeed.OTHER_REASON and is_newer):
+            await self._withdraw(pod.uid)
+
+    def _is_due(self, uid: str, now: Instant) -> bool:
+        has_waited = now.monotonic - self._refused_since(uid) >= self.settings.after
+        return has_waited and self._attempts.may_begin(uid, now.monotonic)
+
+    async def _ask(self, pod: GpuPod, need: Need) -> bool:
+        """Create a placeholder, if the pod still waits; returns whether there is one more now."""
+        document = await self._read(pod)
+        if document is None or not _is_unschedulable(document, pod.uid):
+            return False
+        label, resource = self.state.node_groups.label, self.state.resource
+        status, body = await self._try(creation(document, need, label, resource, self.settings))
+        if status == _EXISTS:
+            return True
+        if status >= 300:
+            self.metrics.node_requested("failed")
+            log.warning(
+                "a placeholder could not be created", pod="/".join(pod.key), why=message_of(body), status=status
+            )
+            return False
+        self.metrics.node_requested("asked")
+        self.events.record(events.node_asked(_named(pod), need.gpus, need.groups, self.settings.life))
+        log.info("asked for a node", pod="/".join(pod.key), uid=pod.uid, gpus=need.gpus, groups=need.groups)
+        return True
+
+    async def _withdraw(self, uid: str) -> bool:
+        """Have a placeholder deleted; returns whether it will be."""
+        status, body = await self._try(deletion(self.settings.namespace, uid))
+        if status >= 300 and status != _GONE:
+            log.warning("a placeholder could not be deleted", uid=uid, why=message_of(body), status=status)
+            return False
+        self._withdrawn.add(uid)
+        return True
+
+    async def _read(self, pod: GpuPod) -> Mapping[str, Any] | None:
+        namespace, name = (quote(part, safe="") for part in pod.key)
+        status, body = await self._try(Request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}"))
+        try:
+            return read_whole(body) if status == 200 else None
+        except BrokenStream:
+            return None
+
+    async def _try(self, request: Request) -> tuple[int, bytes]:
+        try:
+            return await self.send(request)
+        except Unavailable as error:
+            return 503, msgspec.json.encode({"message": str(error)})
+
+
+def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
+    """Whether autoscalers see that this pod waits, and nothing that it waits for is on its way."""
+    spec, status = document.get("spec", {}), document.get("status", {})
+    if document["metadata"]["uid"] != uid or spec.get("nodeName") or status.get("nominatedNodeName"):
+        return False
+    conditions = status.get("conditions", [])
+    return any((each["type"], each.get("reason")) == ("PodScheduled", "Unschedulable") for each in conditions)
+
+
+def _waits(pod: GpuPod) -> bool:
+    return pod.node is None and not pod.ended and pod.pod.metadata.deletion_timestamp is None
+
+
+def _named(pod: GpuPod) -> events.PodName:
+    return events.PodName(*pod.key, pod.uid)

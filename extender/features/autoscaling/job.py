@@ -1,0 +1,112 @@
+"""A placeholder as a Kubernetes object: a Job with one pod that nobody ever places.
+
+A Job, and not a bare pod, because Kubernetes itself ends a Job in time (`activeDeadlineSeconds`, which counts for pods that wait,
+too) and removes it (`ttlSecondsAfterFinished`): placeholders of extenders that died do not go on buying nodes. Its name follows
+from the UID of the pod that waits, so that several extenders cannot create two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.objects.placeholders import StandsFor
+from extender.config_autoscaling import Autoscaling
+from extender.features.autoscaling.need import Need
+from extender.kubernetes.rest import FIELD_MANAGER, Request
+from topology.annotations import keys
+
+Json = dict[str, Any]
+
+LABELS: Final = {"app.kubernetes.io/name": "gputopo-placeholder", "app.kubernetes.io/managed-by": FIELD_MANAGER}
+_COPIED: Final = ("schedulerName", "tolerations", "nodeSelector", "runtimeClassName", "resources")
+"""Of the pod's spec as it is. What speaks of other pods, of volumes and of claims is left out."""
+
+
+def job_name(uid: str) -> str:
+    """Return the name of the placeholder of a pod.
+
+    >>> job_name("8f6b0c1e")
+    'gputopo-8f6b0c1e'
+    """
+    return f"gputopo-{uid}"
+
+
+def creation(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: Autoscaling) -> Request:
+    """Return the request that creates the placeholder of a pod, which is given as the API server shows it."""
+    path = f"{_jobs(settings.namespace)}?fieldManager={FIELD_MANAGER}"
+    return Request("POST", path, msgspec.json.encode(job(pod, need, label, resource, settings)))
+
+
+def deletion(namespace: str, uid: str) -> Request:
+    """Return the request that removes the placeholder of a pod, its own pod included."""
+    return Request("DELETE", f"{_jobs(namespace)}/{quote(job_name(uid), safe='')}?propagationPolicy=Background")
+
+
+def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: Autoscaling) -> Json:
+    """Return the Job that stands for a pod; `label` says which group a node belongs to, and `resource` counts GPUs."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    stands_for = StandsFor(metadata["namespace"], metadata["name"], metadata["uid"])
+    annotations = {keys.PLACEHOLDER_FOR: str(stands_for)}
+    containers = [_container(each, resource, settings.image) for each in spec["containers"]]
+    for amounts in containers[0]["resources"].values():
+        amounts[resource] = str(need.gpus)
+    template = {
+        **{name: spec[name] for name in _COPIED if name in spec},
+        "affinity": {"nodeAffinity": _within(spec.get("affinity", {}).get("nodeAffinity", {}), label, need.groups)},
+        "containers": containers,
+        "initContainers": [_container(each, resource, settings.image) for each in spec.get("initContainers", [])],
+        "priorityClassName": settings.priority_class,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": settings.namespace,
+            "name": job_name(stands_for.uid),
+            "labels": LABELS,
+            "annotations": annotations,
+        },
+        "spec": {
+            "activeDeadlineSeconds": round(settings.life),
+            "ttlSecondsAfterFinished": 0,
+            "backoffLimit": 0,
+            "template": {"metadata": {"labels": LABELS, "annotations": annotations}, "spec": template},
+        },
+    }
+
+
+def _container(container: Json, resource: str, image: str) -> Json:
+    """Keep what it takes of a node beside GPUs."""
+    asked = container.get("resources", {})
+    return {
+        "name": container["name"],
+        "image": image,
+        **({"restartPolicy": container["restartPolicy"]} if "restartPolicy" in container else {}),
+        "resources": {
+            kind: {name: amount for name, amount in asked.get(kind, {}).items() if name != resource}
+            for kind in ("requests", "limits")
+        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+
+def _within(affinity: Json, label: str, groups: tuple[str, ...]) -> Json:
+    """Narrow an affinity to nodes of these groups. Its terms are alternatives, so each of them is narrowed."""
+    only = {"key": label, "operator": "In", "values": list(groups)}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = affinity.get(required, {}).get("nodeSelectorTerms") or [{}]
+    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), only]} for term in terms]
+    return {**affinity, required: {"nodeSelectorTerms": narrowed}}
+
+
+def _jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs"

@@ -1,0 +1,1 @@
+"""Reads sizes of groups off Jobs, JobSets and PodGroups."""

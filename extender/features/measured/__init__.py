@@ -1,0 +1,1 @@
+"""Puts measured bandwidths in the place of predictions."""

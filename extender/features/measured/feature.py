@@ -1,0 +1,118 @@
+"""Reads the file of measured bandwidths again and again, and puts what it says in the place of predictions.
+
+A file that is not there says nothing, and all is predicted. One that cannot be read changes nothing: what it said before stands,
+and the log and a gauge say that it is not read. A figure that cannot be is refused alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+from extender.cluster.state import ClusterState
+from extender.inspect.measured import MeasuredReport, measured_sets
+from extender.kit.plain_structlog import structlog
+from extender.telemetry.metrics import Figures
+from topology.annotations.measurements import MAX_BYTES, Read, decode_measurements
+from topology.errors import PayloadError
+from topology.placement.topology_class import TopologyClass
+
+MOST_TOLD: Final = 20
+"""Refusals that one look writes to the log."""
+
+log = structlog.get_logger(__name__)
+
+
+class MeasuredFile:
+    """One file, and what of it is in force."""
+
+    def __init__(self, file: Path, state: ClusterState) -> None:
+        self._file = file
+        self._state = state
+        self._seen: bytes | None = None
+        self._read = Read({}, ())
+        self._told: set[str] = set()
+        self.problem: str | None = None
+        """Why the file as it is now is not in force."""
+
+    async def run(self, every_seconds: float) -> NoReturn:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            self.look()
+
+    def look(self) -> None:
+        """Take in what the file says now, if that is something else than before."""
+        try:
+            content = _content(self._file)
+        except OSError as error:
+            self._seen = b""  # it is taken in once it can be read again
+            self._complain(error.strerror or str(error))
+            return
+        if content != self._seen:
+            self._seen = content
+            self._take(content)
+        self._tell_of_refusals()
+
+    def _take(self, content: bytes | None) -> None:
+        try:
+            self._read = decode_measurements(content) if content is not None else Read({}, ())
+        except PayloadError as error:
+            self._complain(str(error))
+            return
+        self.problem = None
+        self._state.measured(self._read.measurements)
+        log.info("measured bandwidths", file=str(self._file), machines=len(self._read.measurements))
+
+    @property
+    def refused(self) -> list[str]:
+        """What of the file is not believed: where it stands, and why."""
+        impossible = (text for each in self._state.classes for text in _impossible(each))
+        return [*map(str, self._read.refused), *dict.fromkeys(impossible)]
+
+    def figures(self) -> Figures:
+        """Return the gauges about it."""
+        in_force = measured_sets(self._state.classes)
+        return {
+            "measured_figures": len(in_force),
+            "measured_refused": len(self.refused),
+            "measured_unreadable": self.problem is not None,
+            "measured_error_ratio": max((abs(each.error_ratio) for each in in_force), default=0.0),
+        }
+
+    def report(self) -> MeasuredReport:
+        """Return all of it, for people."""
+        return MeasuredReport(
+            file=str(self._file),
+            problem=self.problem,
+            refused=tuple(self.refused),
+            sets=measured_sets(self._state.classes),
+        )
+
+    def _complain(self, problem: str) -> None:
+        if problem != self.problem:
+            log.error("measured bandwidths cannot be read", file=str(self._file), problem=problem)
+        self.problem = problem
+
+    def _tell_of_refusals(self) -> None:
+        refused = set(self.refused)
+        for text in sorted(refused - self._told)[:MOST_TOLD]:
+            log.warning("a measured bandwidth is refused", file=str(self._file), problem=text)
+        self._told = refused
+
+
+def _content(file: Path) -> bytes | None:
+    """Return what the file holds, and no more than is looked at; `None` where there is none."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+
+
+def _impossible(topology_class: TopologyClass) -> Iterator[str]:
+    sets = topology_class.measured_sets
+    for each in sets.refused if sets else ():
+        yield f"{each.reason} @ machine {topology_class.kind}, GPUs {','.join(map(str, each.gpus))}"

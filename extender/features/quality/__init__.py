@@ -1,0 +1,1 @@
+"""Measures how good the decisions are, for metrics and pages."""

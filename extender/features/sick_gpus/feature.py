@@ -1,0 +1,142 @@
+"""What an extender does for pods whose GPUs fall sick: it tells them and their groups, and evicts those that ask for it.
+
+A pod is told once of each GPU that falls sick. Only a pod that asks for it is evicted, where the configuration allows it, through
+the Eviction API: budgets hold. Nobody else is ever ended by us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final, NoReturn
+
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.sickness import Stricken, companions, stricken_pods
+from extender.cluster.state import ClusterState
+from extender.kit.clock import Clock
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_short_turns
+from extender.kubernetes import events
+from extender.kubernetes.eviction import Answer, evict
+from extender.telemetry.metrics import Metrics
+
+TOLD_SECONDS: Final = 3600.0
+"""The API server forgets events after that. What is older when an extender starts is no news any more."""
+PACE_SECONDS: Final = 10.0
+"""Between two evictions: kube-controller-manager's own pace on nodes that are gone."""
+PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+TRIES: Final = 20
+"""Of one eviction, more than an hour in all."""
+STAYS: Final = "it goes on, and nobody ends it; delete it, and another one is placed elsewhere"
+GOES: Final = "it asks to be evicted, and will be as soon as its budget allows"
+MAY_NOT_GO: Final = "it asks to be evicted, which is switched off here (`sickGpus.evict`)"
+
+log = structlog.get_logger(__name__)
+
+Case = tuple[str, str, int]
+"""UID of a pod, UUID of a GPU, and since when that is sick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An eviction that is under way."""
+
+    tries: int = 0
+    not_before: float = 0.0
+    """Monotonic, in seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SickGpus:
+    """The rounds of one extender."""
+
+    state: ClusterState
+    send: events.Send
+    events: events.EventRecorder
+    metrics: Metrics
+    clock: Clock
+    may_evict: bool = False
+    _told: frozenset[Case] | None = None
+    """`None` before the first round."""
+    _attempts: dict[str, Attempt] = field(default_factory=dict)
+    """UID → how it stands."""
+    _next_eviction: float = 0.0
+
+    async def run(self, every_seconds: float) -> NoReturn:
+        """Make one round after the other, until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(every_seconds)
+
+    async def round(self) -> None:
+        """Tell what is new, and evict at most one pod."""
+        await in_short_turns(self.state.refreshing())
+        found = list(stricken_pods(self.state))
+        self._tell(found)
+        if self.may_evict:
+            await self._evict_next(
+                [each for each in found if each.asks_for_eviction and each.may_end and each.is_certain]
+            )
+
+    def _tell(self, found: list[Stricken]) -> None:
+        told = self._told if self._told is not None else frozenset(self._old_cases(found))
+        recorded = set[Case]()
+        for each in found:
+            news = tuple(gpu for gpu in each.gpus if (each.pod.uid, gpu.uuid, gpu.since) not in told)
+            if news and self._tell_of(stricken := replace(each, gpus=news)):
+                recorded.update(_cases([stricken]))
+        self._told = told.intersection(_cases(found)) | recorded
+
+    def _old_cases(self, found: list[Stricken]) -> Iterator[Case]:
+        now = self.clock().wall
+        return (case for case in _cases(found) if now - case[2] > TOLD_SECONDS)
+
+    def _tell_of(self, news: Stricken) -> bool:
+        """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
+        fate = STAYS if not news.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
+        of_pod = events.gpu_sick(_named(news.pod), news, fate)
+        of_group = [events.member_sick(_named(other), news) for other in companions(self.state, news.pod)]
+        if not all(self.events.record(event) for event in (of_pod, *of_group)):
+            return False
+        gpus = [gpu.uuid for gpu in news.gpus]
+        log.warning("a pod holds sick GPUs", pod="/".join(news.pod.key), uid=news.pod.uid, node=news.node, gpus=gpus)
+        return True
+
+    async def _evict_next(self, asking: list[Stricken]) -> None:
+        """Try the one that has waited longest; a refusal costs no other pod its turn."""
+        self._attempts = {each.pod.uid: self._attempts.get(each.pod.uid, Attempt()) for each in asking}
+        now = self.clock().monotonic
+        due = [each for each in asking if self._is_due(self._attempts[each.pod.uid], now)]
+        if not due or now < self._next_eviction:
+            return
+        first = min(due, key=lambda each: self._attempts[each.pod.uid].not_before)
+        answer, why = await evict(self.send, _named(first.pod))
+        self.metrics.evicted(answer)
+        self._take_note(first, answer, why, self.clock().monotonic)
+
+    @staticmethod
+    def _is_due(attempt: Attempt, now: float) -> bool:
+        return attempt.tries < TRIES and attempt.not_before <= now
+
+    def _take_note(self, found: Stricken, answer: Answer, why: str, now: float) -> None:
+        uid, pod = found.pod.uid, "/".join(found.pod.key)
+        log.warning("asked for an eviction", pod=pod, uid=uid, node=found.node, answer=str(answer), why=why)
+        tries = TRIES if answer is Answer.REFUSED else self._attempts[uid].tries + 1
+        pause = min(PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS)
+        self._attempts[uid] = Attempt(tries, now + pause)
+        if answer is Answer.EVICTED:
+            self._next_eviction = now + PACE_SECONDS
+            self.events.record(events.evicted(_named(found.pod), found))
+        elif answer is not Answer.GONE:
+            rest = "it is tried again" if tries < TRIES else "it is not tried again"
+            self.events.record(events.not_evicted(_named(found.pod), f"{why}; {rest}"))
+
+
+def _cases(found: list[Stricken]) -> Iterator[Case]:
+    return ((each.pod.uid, gpu.uuid, gpu.since) for each in found for gpu in each.gpus)
+
+
+def _named(pod: GpuPod) -> events.PodName:
+    return events.PodName(*pod.key, pod.uid)

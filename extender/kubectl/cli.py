@@ -1,0 +1,361 @@
+"""`kubectl gputopo`: who has which GPUs and why a pod waits.
+
+A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or where it
+does not answer, the same code decides here from the annotations alone: an estimate, since only the extender knows which GPUs it
+holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours that runs.
+
+Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeVar
+
+import msgspec
+import typer
+
+from extender.cluster.state import ClusterState
+from extender.inspect import inspection
+from extender.inspect.drift import drift
+from extender.inspect.fragmentation import fragmentation
+from extender.inspect.inspection import Explanation, NodeList
+from extender.inspect.pods import namespaces_with, what_counts
+from extender.inspect.status import status
+from extender.inspect.what_if import what_if
+from extender.inspect.why import Why, why
+from extender.kit import logs
+from extender.kubectl import extender_client, writing
+from extender.kubectl.form import Form, Output, say
+from extender.kubectl.hypothetical import pod_from, pod_of, read
+from extender.kubectl.options import (
+    Context,
+    File,
+    Format,
+    Headless,
+    Name,
+    Namespace,
+    SnapshotFile,
+    Url,
+    Version,
+    Watch,
+    verb,
+)
+from extender.kubectl.output import (
+    print_drift,
+    print_fragmentation,
+    print_measured,
+    print_node,
+    print_nodes,
+    print_pod,
+    print_replay,
+    print_status,
+    print_top,
+    print_what_if,
+    print_why,
+)
+from extender.kubectl.reading import Source, ask, control_plane, fail, kubeconfig, read_cluster, say_no
+from extender.kubectl.replay import replay
+from extender.kubectl.snapshot import Heard, Snapshot, Unreadable
+from extender.kubectl.top import ask_agents, top
+from topology.annotations import keys
+
+Told = TypeVar("Told", Explanation, Why)
+
+
+app = typer.Typer(
+    name="kubectl gputopo",
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(help=__doc__)
+def plugin(print_version: Version = False) -> None:
+    """Take what stands before the verb."""
+
+
+@verb(app, without=("scheduler_names",))
+def nodes(
+    source: Source,
+    form: Form,
+    watch: Watch = False,
+) -> None:
+    """List the nodes with GPUs, and how many are free."""
+
+    def listed(state: ClusterState) -> NodeList:
+        return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), source.now)))
+
+    if watch:
+        source.follow(lambda state: print_nodes(listed(state), form))
+    else:
+        print_nodes(source.answer(extender_client.nodes, lambda: listed(source.state())), form)
+
+
+@verb(app, without=("scheduler_names",))
+def node(
+    source: Source,
+    form: Form,
+    name: Name,
+) -> None:
+    """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
+    detail = source.answer(
+        lambda url: extender_client.node(url, name), lambda: inspection.node(source.state(), name, source.now)
+    )
+    if detail is None:
+        say_no(f"no node {name}")
+    print_node(detail, form)
+
+
+@verb(app, without=("tolerated_taints",))
+def pod(
+    source: Source,
+    form: Form,
+    name: Name,
+    watch: Watch = False,
+    namespace: Namespace = None,
+) -> None:
+    """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
+    within = namespace or source.place.namespace
+
+    def explained(state: ClusterState) -> Explanation:
+        told = _as_estimate(inspection.explain(state, within, name, source.now))
+        return told or _no_pod(source, within, name, namespaces_with(state, name))
+
+    if watch:
+        source.follow(lambda state: print_pod(explained(state), form))
+        return
+    told = source.answer(lambda url: extender_client.explain(url, within, name), lambda: explained(source.state()))
+    if told is None:
+        _no_pod_there(source, within, name)
+    print_pod(told, form)
+    _end(told)
+
+
+@verb(app, "why", without=("tolerated_taints",))
+def why_not(
+    source: Source,
+    form: Form,
+    name: Name,
+    node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
+    namespace: Namespace = None,
+) -> None:
+    """Say of each node why a pod does not fit there, and what would help; of a placed pod what its node was preferred to."""
+    within = namespace or source.place.namespace
+
+    def estimate() -> Why:
+        state = source.state()
+        if node and node not in state.views:
+            say_no(f"no node {node}")
+        told = _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
+        return told or _no_pod(source, within, name, namespaces_with(state, name))
+
+    told = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
+    if told is None:
+        _no_pod_there(source, within, name)
+    print_why(told, form)
+    _end(told)
+
+
+@verb(app, "what-if", without=("tolerated_taints",))
+def what_would_be(
+    source: Source,
+    form: Form,
+    manifest: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Instead of a manifest: a pod of so many GPUs.")] = None,
+    required_affinity: Annotated[
+        str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
+    ] = None,
+    min_bandwidth: Annotated[str | None, typer.Option(help="With --gpus: GB/s.")] = None,
+    gpu_memory_gib: Annotated[int | None, typer.Option(min=1, help="Instead: a pod with a share of a GPU.")] = None,
+    sharing_class: Annotated[str | None, typer.Option(help="With --gpu-memory-gib: such as prod.")] = None,
+    gpu_model: Annotated[str | None, typer.Option(help="Instead of a manifest's: such as *a100*.")] = None,
+    evict: Annotated[
+        list[str] | None, typer.Option(help="As though this pod, [NAMESPACE/]NAME, were gone; may be said again.")
+    ] = None,
+    namespace: Namespace = None,
+) -> None:
+    """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
+    wants = {
+        "required-affinity": required_affinity,
+        "min-bandwidth": min_bandwidth,
+        "sharing-class": sharing_class,
+        "gpu-model": gpu_model,
+    }
+    amounts = {source.resource: gpus, keys.SHARE_RESOURCE: gpu_memory_gib}
+    asks = [(resource, amount) for resource, amount in amounts.items() if amount is not None]
+    if len(asks) + (manifest is not None) != 1 or (manifest is not None and any(wants.values())):
+        fail("say either -f FILE, or --gpus or --gpu-memory-gib and what else they have to be")
+    if sharing_class is not None and gpu_memory_gib is None:
+        fail("--sharing-class says nothing without --gpu-memory-gib")
+    gone = evict or ()
+    # Of pods that are gone only an estimate can be had: the extender knows the cluster as it is.
+    source = replace(source, extender=None) if gone else source
+    within = namespace or source.place.namespace
+    asked = pod_from(manifest, within) if manifest else pod_of(*asks[0], wants, within)
+    try:
+        body = msgspec.json.encode(asked)
+    except TypeError as error:
+        fail(f"{manifest}: {error}")
+    pod = read(body)
+
+    def estimate() -> Explanation:
+        state = source.state({_pod_name(name, within) for name in gone})
+        return what_if(state, pod, source.now).model_copy(update={"estimate": True})
+
+    told = source.answer(lambda url: extender_client.what_if(url, body), estimate)
+    print_what_if(told, form)
+    _end(told)
+
+
+@verb(app, "status")
+def show_status(source: Source, form: Form) -> None:
+    """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
+    told = status(source.state(), source.control_plane())
+    print_status(told, form)
+    if told.findings:
+        raise typer.Exit(1)
+
+
+@verb(app, "fragmentation", without=("extender", "scheduler_names"))
+def show_fragmentation(source: Source, form: Form) -> None:
+    """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
+    told = fragmentation(source.state())
+    print_fragmentation(told, form)
+
+
+@app.command("measured")
+def show_measured(
+    output: Format = Output.TABLE,
+    no_headers: Headless = False,
+    snapshot: SnapshotFile = None,
+    extender: Url = None,
+) -> None:
+    """Show what was measured beside what is predicted, farthest off first; only a running extender knows."""
+    if snapshot is not None:
+        fail(
+            f"{snapshot} does not hold what was measured, as no snapshot does: ask a running extender, with --extender"
+        )
+    if extender is None:
+        fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
+    try:
+        told = extender_client.measured(extender)
+    except extender_client.NoAnswer as error:
+        fail(f"the extender at {extender} does not answer: {error}")
+    print_measured(told, Form(output, not no_headers))
+    if told.problem or told.refused:
+        raise typer.Exit(1)
+
+
+@verb(app, "top", without=("extender", "scheduler_names", "tolerated_taints"))
+def show_use(
+    source: Source,
+    form: Form,
+    name: Annotated[str, typer.Argument(metavar="[NODE]", help="That node alone.")] = "",
+    idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that somebody holds and does not use.")] = False,
+) -> None:
+    """Show what GPUs do and who holds them, as the agents' metrics tell it; exit 1 where no agent tells."""
+    heard, state = _heard(source, name), source.state()
+    names = [each for each in inspection.node_names(state) if name in ("", each)]
+    if name and not names:
+        say_no(f"no node {name}")
+    told = top(inspection.nodes(state, names, source.now), heard, idle=idle)
+    print_top(told, form)
+    if names and not heard.told:
+        raise typer.Exit(1)
+
+
+def _heard(source: Source, node: str) -> Heard:
+    if not isinstance(source.place, Snapshot):
+        return ask(ask_agents(source.place, node))
+    if source.place.use is None:
+        fail(
+            f"{source.snapshot_file} does not hold what GPUs do: `kubectl gputopo snapshot --use` writes one that does"
+        )
+    return source.place.use
+
+
+@verb(app, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
+def show_drift(source: Source, form: Form) -> None:
+    """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
+    told = drift(source.state())
+    print_drift(told, form)
+    if told.differences:
+        raise typer.Exit(1)
+
+
+@app.command("snapshot")
+def take_snapshot(
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or `-`.")],
+    use: Annotated[bool, typer.Option("--use", help="With what GPUs do, for `top`; the agents are asked.")] = False,
+    file: File = None,
+    context: Context = None,
+    extender: Url = None,
+) -> None:
+    """Write the cluster into a file that --snapshot takes: to ask later, or elsewhere; it holds no secrets."""
+    place = kubeconfig(file, context)
+    found = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
+    if use:
+        found = replace(found, use=ask(ask_agents(place)))
+    try:
+        found.write(to)
+    except Unreadable as error:
+        fail(str(error))
+    say(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", to=sys.stderr)
+
+
+@verb(app, "replay", without=("extender", "tolerated_taints"))
+def decide_all(source: Source, form: Form) -> None:
+    """Decide about all pods that wait, one after the other, by their GPUs alone; nothing is written."""
+    told = replay(source.state(), source.now)
+    print_replay(told, form)
+    if any(not step.pod.node for step in told.steps):
+        raise typer.Exit(1)
+
+
+for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
+    app.command()(_write)
+app.command("cleanup")(writing.clean_up)
+
+
+def main() -> None:
+    """Run the command line."""
+    logs.start("warning", "text")
+    app(prog_name="kubectl gputopo")
+
+
+def _as_estimate(told: Told | None) -> Told | None:
+    """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
+    return told and told.model_copy(update={"estimate": told.pod.node is None})
+
+
+def _no_pod_there(source: Source, namespace: str, name: str) -> NoReturn:
+    """End with the no of an extender, which knows the pods of other namespaces."""
+    here = source.answer(
+        lambda url: extender_client.namespaces_with(url, name), lambda: namespaces_with(source.state(), name)
+    )
+    _no_pod(source, namespace, name, here)
+
+
+def _no_pod(source: Source, namespace: str, name: str, elsewhere: Sequence[str]) -> NoReturn:
+    """End with a no; somebody who forgot the namespace is told where there is such a pod."""
+    whole, slices, shares = what_counts(source.resource)
+    hint = f"; there is one in {', '.join(elsewhere)}: say -n {elsewhere[0]}" if elsewhere else ""
+    say_no(f"no pod {namespace}/{name} asks for {whole}, {slices} or {shares}{hint}")
+
+
+def _pod_name(text: str, namespace: str) -> tuple[str, str]:
+    within, slash, name = text.rpartition("/")
+    return (within, name) if slash else (namespace, name)
+
+
+def _end(told: Explanation | Why) -> None:
+    """End with a no where the pod waits, and no node will do, or no scheduler asks for one."""
+    if told.pod.node is None and (told.scheduler_problem or not told.fits):
+        raise typer.Exit(1)

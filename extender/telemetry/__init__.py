@@ -1,0 +1,1 @@
+"""What the extender reports about itself: metrics, and traces of its verbs."""

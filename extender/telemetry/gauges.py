@@ -1,0 +1,34 @@
+"""The gauges of `metrics.GAUGES`, as the cluster is when somebody asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from extender.cluster.sickness import stricken_pods
+from extender.cluster.state import ClusterState
+from extender.telemetry.metrics import Figures
+
+
+def gauges_of(state: ClusterState) -> Figures:
+    """Return what the state tells; none of it goes through all nodes."""
+    views = state.views
+    by_others = (views.get(node) for _, node in state.schedulers.placed_by_others())
+    amiss = [held for name in state.amiss for held in views[name].holdings]
+    return state.sums.figures | {
+        "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
+        "topology_classes": state.sums.topology_classes,
+        "nodes_silent": state.silent,
+        "pods_unledgered": sum(not held.is_settled or held.hidden != 0 for held in amiss),
+        "nodes_unsettled": len(state.unsettled),
+        "assumed_placements": len(state.holds),
+        "pods": len(state.pods) - len(state.placeholders),
+        "pods_waiting": state.pods.waiting - len(state.placeholders),
+        "pods_waiting_for_other_schedulers": state.waiting.length(state.waiting.schedulers_but(state.schedulers.ours)),
+        "placeholders": len(state.placeholders),
+        "pods_of_other_schedulers": sum(view is not None and bool(view.uuids) for view in by_others),
+    }
+
+
+def refused_of(state: ClusterState) -> Counter[str]:
+    """Return how many pods wait by each reason of their last refusal."""
+    return Counter({reason.value: count for reason, count in state.refusals.waiting().items()})
