@@ -6,9 +6,7 @@ where it shares kube-scheduler's account; where it has not, pods tell (`extended
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
 
 import msgspec
 
@@ -47,12 +45,6 @@ class DeviceClasses:
         self._send = send
         self._tell = tell
         self._resource = resource
-
-    async def follow(self, every_seconds: float) -> NoReturn:
-        """Check now and then, until cancelled."""
-        while True:
-            await self.check()
-            await asyncio.sleep(every_seconds)
 
     async def check(self) -> None:
         """Check once; an answer that says nothing leaves what is known."""

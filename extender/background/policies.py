@@ -6,9 +6,7 @@ A refusal by a policy is what we want to hear.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -34,14 +32,12 @@ class Guard:
         self._send = send
         self._nodes = nodes
 
-    async def follow(self, every_seconds: float) -> NoReturn:
-        """Check now and then, until cancelled, and say when it has changed."""
-        while True:
-            await self.check()
-            await asyncio.sleep(UNTIL_KNOWN_SECONDS if self.in_force is None else every_seconds)
+    def pause_seconds(self, known_seconds: float) -> float:
+        """Return the pause before the next check; `known_seconds` once an answer has come."""
+        return UNTIL_KNOWN_SECONDS if self.in_force is None else known_seconds
 
     async def check(self) -> None:
-        """Try once; an answer that says nothing leaves what is known."""
+        """Try once, and log a change; an answer that says nothing leaves what is known."""
         node = next(iter(self._nodes), None)
         if node is None:
             return

@@ -7,9 +7,7 @@ not even a server that knew no dry runs could bind again. This takes no right th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +20,7 @@ from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 
 UNTIL_KNOWN_SECONDS = 5.0
+KNOWN_SECONDS = 3600.0
 NOBODY = "00000000-0000-0000-0000-000000000000"
 NOWHERE = "gputopo-no-such-node"
 _FAILED = b"Precondition failed"
@@ -45,18 +44,19 @@ class Preconditions:
         self._send = send
         self._pods = pods
 
-    async def follow(self) -> NoReturn:
-        """Try until it is known, then rest until cancelled."""
-        while self.honoured is None:
-            await self.check()
-            self.tried = True
-            if self.honoured is None:
-                await asyncio.sleep(UNTIL_KNOWN_SECONDS)
-        await asyncio.Event().wait()
-        raise AssertionError("nobody ends the rest")
+    def pause_seconds(self) -> float:
+        """Return the pause before the next check; it is known for good once an answer has come."""
+        return UNTIL_KNOWN_SECONDS if self.honoured is None else KNOWN_SECONDS
 
     async def check(self) -> None:
-        """Try once; an answer that says nothing leaves what is known."""
+        """Try once, unless it is known; an answer that says nothing leaves what is known."""
+        try:
+            if self.honoured is None:
+                await self._check()
+        finally:
+            self.tried = True
+
+    async def _check(self) -> None:
         try:
             pod = await self._somebody()
             if pod is None:

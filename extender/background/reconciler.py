@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from extender.binding.driver import Driver
 from extender.binding.recording import Records, record_gpus
-from extender.binding.release import Attention, Task, release
+from extender.binding.release import ClaimTimers, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
 from extender.binding.unbound_pods import fence_listed, list_unbound
 from extender.cluster.node_view import NodeView
@@ -37,14 +36,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Upkeep:
+class Reconciler:
     """The rounds of one extender."""
 
     state: ClusterState
-    attention: Attention
+    timers: ClaimTimers
     driver: Driver
-    turn: Callable[[str], asyncio.Lock]
-    """Gives the lock of a node; binds to the node take it, too."""
+    lock_of: Callable[[str], asyncio.Lock]
+    """Returns the lock of a node; binds to the node take it, too."""
     events: events.EventRecorder
     metrics: Metrics
     had_a_round: bool = False
@@ -54,12 +53,6 @@ class Upkeep:
     _conflicts: dict[tuple[str, str], float] = field(default_factory=dict)
     _told_of_obstacle: float = -OBSTACLE_SECONDS
 
-    async def run(self, every_seconds: float) -> NoReturn:
-        """Make one round after the other, until cancelled."""
-        while True:
-            await self.round()
-            await asyncio.sleep(every_seconds)
-
     async def round(self) -> None:
         """Do what is due."""
         now, slots = self.driver.now(), asyncio.Semaphore(AT_ONCE)
@@ -68,7 +61,7 @@ class Upkeep:
         await in_short_turns(self.state.refreshing())
         self._tell_of_conflicts(now)
         self._tell_of_evictions()
-        await asyncio.gather(*(self._release(task, slots) for task in self.attention.due(self.state, now)))
+        await asyncio.gather(*(self._release(task, slots) for task in self.timers.due(self.state, now)))
         repairs = self._repairs.due(self.state, now)
         await self._fence_unbound(repairs)
         await asyncio.gather(*(self._repair(name, slots) for name in repairs if not self.state.fences.is_needed(name)))
@@ -76,7 +69,7 @@ class Upkeep:
         self.had_a_round = True
 
     async def _release(self, task: Task, slots: asyncio.Semaphore) -> None:
-        async with slots, self.turn(task.node):
+        async with slots, self.lock_of(task.node):
             deadline = self.driver.deadline()
             try:
                 dropped = await self.driver.drive(release(self.state, task), deadline)
@@ -115,7 +108,7 @@ class Upkeep:
         await asyncio.gather(*(row() for _ in range(FENCES_AT_ONCE)))
 
     async def _repair(self, name: str, slots: asyncio.Semaphore) -> None:
-        async with slots, self.turn(name):
+        async with slots, self.lock_of(name):
             view = self.state.views.get(name)
             if view is not None and view.is_broken and not view.is_new:
                 self._tell_of_broken(view)
@@ -129,7 +122,7 @@ class Upkeep:
         self._tell_of_repair(name, done)
 
     async def _record(self, name: str, slots: asyncio.Semaphore) -> None:
-        async with slots, self.turn(name):
+        async with slots, self.lock_of(name):
             deadline = self.driver.deadline()
             try:
                 await self.driver.drive(record_gpus(self.state, name), deadline)

@@ -46,7 +46,7 @@ class Task:
     """One claim of each pod that is gone; the node's agent is asked, after a live read of the node."""
 
 
-class Attention:
+class ClaimTimers:
     """Remembers since when claims have stood unchanged without being held: the only timer of the protocol.
 
     It decides how soon something is looked into, and never whether it is safe.

@@ -92,6 +92,12 @@ class Metrics:
             ["resource", "fate"],
             registry=self._registry,
         )
+        self._failures = Counter(
+            "gputopo_failed_rounds",
+            "Rounds of work between calls that failed, and features that failed to take note of a call; tried again.",
+            ["name"],
+            registry=self._registry,
+        )
         self._evictions = Counter(
             "gputopo_evictions",
             "Evictions that were asked for, of pods whose GPUs fell sick and that ask to be evicted then.",
@@ -202,6 +208,10 @@ class Metrics:
     def repaired(self, kind: str) -> None:
         """Count one repair of a ledger."""
         self._repairs.labels(kind).inc()
+
+    def failed(self, name: str, times: int = 1) -> None:
+        """Count failures of a round or a feature; none creates its series."""
+        self._failures.labels(name).inc(times)
 
     def evicted(self, answer: Answer) -> None:
         """Count one answer to a request for an eviction."""

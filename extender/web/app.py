@@ -20,6 +20,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from extender.config import ExtenderConfiguration
 from extender.config_sources import load
+from extender.features.registry import FEATURES
 from extender.kit import logs
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
@@ -37,7 +38,7 @@ def create_app() -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with connect(config) as api, Extender(config, api) as app.state.extender:
+        async with connect(config) as api, Extender(config, api, FEATURES) as app.state.extender:
             yield
 
     return application(config, lifespan)

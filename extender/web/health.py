@@ -33,7 +33,7 @@ def page(extender: Extender, path: str, query: str) -> Page:
         case "/livez" | "/healthz":
             return _answer(query, "livez", extender.life())
         case "/readyz":
-            return _answer(query, "readyz", extender.readiness())
+            return _answer(query, "readyz", extender.condition.readiness())
         case "/metrics":
             return Page(200, extender.exposition(), CONTENT_TYPE)
         case _:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from extender.config import ExtenderConfiguration, Tls
+from extender.features.registry import FEATURES
 from extender.kit import collector
 from extender.kit.plain_structlog import structlog
 from extender.kit.traces import Traces
@@ -39,14 +40,13 @@ async def serve(
         side = None
         if config.health.port is not None:
             side = sockets.enter_context(bound(config.health.host, config.health.port))
-        async with connect(config) as api, Extender(config, api, traces=traces) as extender:
+        async with connect(config) as api, Extender(config, api, FEATURES, traces=traces) as extender:
             app = application(config)
             app.state.extender = extender
             verbs = Listener(app, main, config.limits.receive, identity.context if identity else None)
             urls = [verbs.url]
-            background = [extender.failure(), _settle(extender), extender.guard.follow(config.policies.look)]
-            background.append(extender.device_classes.follow(config.policies.look))
-            background.append(extender.watches.budgets.run())
+            extender.begin_checks()
+            background = [extender.failure(), _settle(extender)]
             if side is not None:
                 urls.append(url_of(side, "http"))
                 background.append(HealthPort(partial(health.page, extender), side, config.limits.receive).serve())

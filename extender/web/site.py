@@ -25,6 +25,7 @@ from extender.web import pages, paging
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves
 from extender.web.remembered import SECONDS, Page, Remembered
+from extender.web.views import decisions_of, room_of
 from topology.request.domains import Level, Location
 
 SHOWN: Final = 50
@@ -137,11 +138,11 @@ async def _pod(extender: Extender, request: Request) -> Page:
 async def _decisions(extender: Extender, request: Request) -> Page:
     asked = request.query_params.get("after", "")
     after = int(asked) if asked.isdecimal() and len(asked) < _DIGITS else None
-    return await _page(pages.decisions_page(extender.quality.decisions.page(SHOWN, after)))
+    return await _page(pages.decisions_page(decisions_of(extender).page(SHOWN, after)))
 
 
 async def _fragmentation(extender: Extender, request: Request) -> Page:
-    room, drawn = extender.quality.room.over_time(), list[Curve]()
+    room, drawn = room_of(extender).over_time(), list[Curve]()
     for curve in curves(room):
         drawn.append(curve)
         await asyncio.sleep(0)

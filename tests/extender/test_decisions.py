@@ -123,7 +123,7 @@ def test_a_decision_tells_the_best_of_an_empty_node_and_the_loss_as_the_score_we
     assert best.bandwidth
     assert found.value_lost is not None
     quality = Quality(cluster(), Metrics("digest"), lambda: Instant(5.0, 90.0), pods_to_come=0.7)
-    quality.bound(BindTarget("ml", "p", "uid", "n1"), Chosen(GpuRequest.plain(2), found, compiled))
+    quality.judge_later(BindTarget("ml", "p", "uid", "n1"), Chosen(GpuRequest.plain(2), found, compiled))
     assert quality.decisions.page(1).decisions == ()
     finish(quality.round())
     assert quality.decisions.page(1).decisions == (

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.background.reconciler import Upkeep
+from extender.background.reconciler import Reconciler
 from extender.binding.driver import Driver
 from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.objects.kinds import Node
@@ -157,11 +157,11 @@ def test_upkeep_lets_others_have_their_turns_between_two_such_topologies(monkeyp
     async def execute(*_: object) -> Any:
         raise AssertionError("nothing is written")
 
-    upkeep = Upkeep(
+    upkeep = Reconciler(
         state=replica.state,
-        attention=replica.attention,
+        timers=replica.attention,
         driver=Driver(execute, replica.clock, 3.0),
-        turn=defaultdict[str, Lock](Lock).__getitem__,
+        lock_of=defaultdict[str, Lock](Lock).__getitem__,
         events=EventRecorder(partial(pytest.fail, "nothing is sent")),
         metrics=Metrics(""),
     )

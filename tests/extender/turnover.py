@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from extender.binding.release import Attention
+from extender.binding.release import ClaimTimers
 from extender.binding.repair import Repairs
 from extender.cluster.caches.agents import LABELS
 from extender.cluster.objects.kinds import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
@@ -35,7 +35,7 @@ class Turnover:
 
     def __init__(self, *, is_asked: bool) -> None:
         self.state = ClusterState(agent_namespace=AGENTS)
-        self.attention = Attention()
+        self.attention = ClaimTimers()
         self.repairs = Repairs()
         self._feed = PodFeed(self.state)
         self._is_asked = is_asked

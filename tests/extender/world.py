@@ -25,7 +25,7 @@ from benchmarks.simulated.double.store import Store, Watch
 from extender.binding.bind import bind
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
-from extender.binding.release import Attention, release
+from extender.binding.release import ClaimTimers, release
 from extender.binding.repair import Repairs, repair
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
@@ -173,7 +173,7 @@ class Replica:
         self.world = world
         self.state = ClusterState()
         self.seconds = 0.0
-        self.attention = Attention(orphan_seconds=60.0)
+        self.attention = ClaimTimers(orphan_seconds=60.0)
         self.repairs = Repairs()
         self._watches = {}
         for resource, kind in ((NODES, Node), (PODS, Pod)):

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import structs
 
 from extender.binding.intents import Conflict, Done, GetNode, GetPod, GetPodVersion, Gone, Intent, Reply
-from extender.binding.release import Attention, release
+from extender.binding.release import ClaimTimers, release
 from extender.cluster.objects.kinds import Container, Node, Pod, ResourceRequirements
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
@@ -269,7 +269,7 @@ class _Process:
     def _look(self) -> None:
         """Let `release` find out what it can; it gets no write through."""
         for _ in range(2):
-            for task in Attention(orphan_seconds=0.0, unseen_seconds=0.0).due(self.state, 0.0):
+            for task in ClaimTimers(orphan_seconds=0.0, unseen_seconds=0.0).due(self.state, 0.0):
                 drive(release(self.state, task), self._reply)
 
     def _reply(self, intent: Intent) -> Reply:

@@ -23,7 +23,7 @@ from extender.binding.intents import (
     Reply,
     SwapLedger,
 )
-from extender.binding.release import Attention, release
+from extender.binding.release import ClaimTimers, release
 from extender.cluster.objects.kinds import Pod
 from tests.extender.world import Replica, World
 from tests.model.library import NOBODY, PODS, Event, Phase, Setup
@@ -197,7 +197,7 @@ class Product:
 
     def _beginnings(self, part: Part) -> Iterator[Step]:
         if part.number >= self.binders:
-            if Attention(orphan_seconds=0.0, unseen_seconds=0.0).due(part.replica.state, 0.0):
+            if ClaimTimers(orphan_seconds=0.0, unseen_seconds=0.0).due(part.replica.state, 0.0):
                 yield Step(f"{part.number} begins", partial(self._begin_release, part), part.number)
             return
         for pod in (part.number, *(other for other in range(len(self.names)) if other != part.number)):
@@ -213,7 +213,7 @@ class Product:
         part.begun += 1
         state = part.replica.state
         part.rests_on = state.views["n1"].payloads.ledger.text or ""
-        (task,) = Attention(orphan_seconds=0.0, unseen_seconds=0.0).due(state, 0.0)
+        (task,) = ClaimTimers(orphan_seconds=0.0, unseen_seconds=0.0).due(state, 0.0)
         part.steps = release(state, task)
         self._go_on(part, None)
 

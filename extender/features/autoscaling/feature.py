@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import msgspec
 
+from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config_autoscaling import Autoscaling as Settings
+from extender.feature import Core, Feature
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
@@ -29,12 +31,14 @@ from extender.kit.backoff import Backoff
 from extender.kit.clock import Clock, Instant
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kubernetes import events
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
-from extender.verbs.wire import ExtenderArgs
+from extender.verbs.filter_prioritize import is_refusal
+from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
 LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
@@ -56,8 +60,10 @@ class Refused:
 
 
 @dataclass(slots=True, kw_only=True)
-class Autoscaling:
+class Autoscaling(Feature):
     """The rounds of one extender."""
+
+    name = "autoscaling"
 
     state: ClusterState
     send: events.Send
@@ -65,6 +71,7 @@ class Autoscaling:
     metrics: Metrics
     clock: Clock
     settings: Settings
+    every_seconds: float = 1.0
     _refused: FairTable[str, Refused] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""
     _standing: dict[str, Placeholder] = field(default_factory=dict)
@@ -80,28 +87,36 @@ class Autoscaling:
         self._attempts = Backoff(self.settings.pause, self.settings.longest_pause)
         self._arrivals = Arrivals(self.state)
 
-    def refused(self, args: ExtenderArgs) -> None:
-        """Take note that no node will do for a pod; one that waits for its victims to leave asks for nothing."""
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        if not core.config.autoscaling.enabled:
+            return None
+        return cls(
+            state=core.state,
+            send=core.watching.api.send,
+            events=core.events,
+            metrics=core.metrics,
+            clock=core.clock,
+            settings=core.config.autoscaling,
+            every_seconds=core.config.reconcile.interval,
+        )
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that keeps placeholders; a bind begins it early."""
+        return (Round(name=self.name, work=self.round, every_seconds=lambda: self.every_seconds, wake=self._wake),)
+
+    def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
+        """Remember a pod that no node will do for; one that waits for its victims to leave asks for nothing."""
         metadata = args.pod.metadata
         is_nominated = args.pod.status.nominated_node_name
-        if self.settings.enabled and not is_nominated and self.state.refusals.of(metadata.uid) is not None:
+        if is_refusal(result) and not is_nominated and self.state.refusals.of(metadata.uid) is not None:
             self._refused.put(metadata.uid, metadata.namespace, Refused([*args.names], self.clock()))
 
-    def bound(self) -> None:
-        """Take note that a pod was bound: its placeholder, if it has one, goes now, before it asks for a node more."""
+    def after_bind(self, target: BindTarget, bound: Bound) -> None:
+        """Begin the next round: the pod's placeholder, if it has one, goes before it asks for a node more."""
         if self._standing:
             self._wake.set()
-
-    async def run(self, every_seconds: float) -> NoReturn:
-        """Make one round after the other, until cancelled."""
-        while True:
-            await self.round()
-            try:
-                async with asyncio.timeout(every_seconds):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            self._wake.clear()
 
     async def round(self) -> None:
         """Take away what is of no use any more, then ask for what is needed."""

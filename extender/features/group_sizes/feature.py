@@ -8,16 +8,19 @@ anew when nothing is heard for long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Final, NoReturn
+from collections.abc import Collection, Iterable
+from typing import Final, NoReturn, Self
 
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
 from extender.cluster.objects.group_sizes import ROWS, GroupMaker, Row
 from extender.cluster.objects.group_words import Source
+from extender.feature import Core, Feature
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
+from extender.telemetry.metrics import Figures
 
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"
@@ -29,8 +32,10 @@ RETRY_SECONDS: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-class SizeWatch:
+class GroupSizeWatch(Feature):
     """What is known of sizes, kept in step with the API server where that can be."""
+
+    name = "group-sizes"
 
     def __init__(
         self, watching: Watching, sizes: GroupSizes, sources: Collection[Source], *, ask_again_seconds: float
@@ -44,6 +49,23 @@ class SizeWatch:
         self._ask_again_seconds = ask_again_seconds
         self._silence_seconds = 2 * watching.limits.silence
         self._heard: set[str] = set()
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where sizes are not to be read."""
+        groups = core.config.groups
+        if not groups.read_sizes:
+            return None
+        again_seconds = core.config.policies.look
+        return cls(core.watching, core.state.group_sizes, groups.sources, ask_again_seconds=again_seconds)
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that watches the objects."""
+        return (Round(name=self.name, work=self.run, at_once=True),)
+
+    def figures(self) -> Figures:
+        """Return whether sizes are read, once that is known."""
+        return {} if self.is_reading is None else {"group_sizes_read": self.is_reading}
 
     @property
     def is_reading(self) -> bool | None:

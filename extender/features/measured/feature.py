@@ -6,30 +6,35 @@ and the log and a gauge say that it is not read. A figure that cannot be is refu
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Self
 
 from extender.cluster.state import ClusterState
+from extender.feature import Core, Feature
 from extender.inspect.measured import MeasuredReport, measured_sets
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.telemetry.metrics import Figures
 from topology.annotations.measurements import MAX_BYTES, Read, decode_measurements
 from topology.errors import PayloadError
 from topology.placement.topology_class import TopologyClass
 
+EVERY_SECONDS: Final = 10.0
 MOST_TOLD: Final = 20
 """Refusals that one look writes to the log."""
 
 log = structlog.get_logger(__name__)
 
 
-class MeasuredFile:
+class MeasuredFile(Feature):
     """One file, and what of it is in force."""
 
-    def __init__(self, file: Path, state: ClusterState) -> None:
+    name = "measured"
+
+    def __init__(self, file: Path, state: ClusterState, every_seconds: float = EVERY_SECONDS) -> None:
         self._file = file
+        self._every_seconds = every_seconds
         self._state = state
         self._seen: bytes | None = None
         self._read = Read({}, ())
@@ -37,11 +42,18 @@ class MeasuredFile:
         self.problem: str | None = None
         """Why the file as it is now is not in force."""
 
-    async def run(self, every_seconds: float) -> NoReturn:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(every_seconds)
-            self.look()
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where no file is named."""
+        settings = core.config.measured
+        return cls(settings.file, core.state, settings.reread) if settings.file else None
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that reads the file again."""
+        return (Round(name=self.name, work=self._look_again, every_seconds=lambda: self._every_seconds, at_once=True),)
+
+    async def _look_again(self) -> None:
+        self.look()
 
     def look(self) -> None:
         """Take in what the file says now, if that is something else than before."""

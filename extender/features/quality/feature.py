@@ -6,21 +6,21 @@ long pods wait, and for how many pods of each size there is room, is counted ane
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NoReturn
+from typing import Final, Self
 
-from extender.binding.outcome import BindTarget, Chosen
+from extender.binding.outcome import BindTarget, Bound, Chosen
 from extender.cluster.candidates.holds import Ranked
 from extender.cluster.state import ClusterState
+from extender.feature import Core, Feature
 from extender.inspect.decisions import Alternative, Decision, Decisions
 from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.room_over_time import RoomHistory
 from extender.kit.clock import Clock
-from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kit.turns import with_pauses
 from extender.telemetry.metrics import Metrics
 from topology.effort import SLICE_STEPS
@@ -35,8 +35,6 @@ LIMIT: Final = 10_000
 """Placements that wait to be judged; of more the oldest are not."""
 _END: Final = object()
 
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
@@ -46,8 +44,10 @@ class _Bound:
     chosen: Chosen
 
 
-class Quality:
+class Quality(Feature):
     """The rounds of one extender."""
+
+    name = "quality"
 
     def __init__(self, state: ClusterState, metrics: Metrics, clock: Clock, *, pods_to_come: float) -> None:
         """Weigh what the pods to come lose by `pods_to_come`, which is λ, as the score does."""
@@ -60,18 +60,30 @@ class Quality:
         self.decisions = Decisions()
         self.room = RoomHistory()
 
-    def bound(self, target: BindTarget, chosen: Chosen) -> None:
-        """Take note of what a pod was bound with; it is judged in the next round."""
-        self._bound.append(_Bound(self._clock().wall, target, chosen))
+    @classmethod
+    def of(cls, core: Core) -> Self:
+        """Return the feature; it has no switch."""
+        pods_to_come = core.config.scheduling.weights.pods_to_come
+        return cls(core.state, core.metrics, core.clock, pods_to_come=pods_to_come)
 
-    async def run(self) -> NoReturn:
-        """Make one round after the other, until cancelled; the first one not at once, as there is enough to do at the start."""
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await with_pauses(self._in_slices(self.round()))
-            except Exception:  # whoever only watches must not stop those who decide
-                log.exception("the quality of decisions was not told")
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that judges; the first comes late, as there is enough to do at the start."""
+        judge = Round(
+            name=self.name,
+            work=lambda: with_pauses(self._in_slices(self.round())),
+            every_seconds=lambda: ROUND_SECONDS,
+            first_after_seconds=ROUND_SECONDS,
+        )
+        return (judge,)
+
+    def after_bind(self, target: BindTarget, bound: Bound) -> None:
+        """Remember what a pod was bound with."""
+        if bound.chosen:
+            self.judge_later(target, bound.chosen)
+
+    def judge_later(self, target: BindTarget, chosen: Chosen) -> None:
+        """Judge a choice in the next round."""
+        self._bound.append(_Bound(self._clock().wall, target, chosen))
 
     def _in_slices(self, steps: Generator[None]) -> Generator[None]:
         """Take the steps so that none of them searches for longer than a slice."""

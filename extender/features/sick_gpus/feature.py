@@ -6,16 +6,17 @@ the Eviction API: budgets hold. Nobody else is ever ended by us.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final, Self
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
+from extender.feature import Core, Feature
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
@@ -49,8 +50,10 @@ class Attempt:
 
 
 @dataclass(slots=True, kw_only=True)
-class SickGpus:
+class SickGpus(Feature):
     """The rounds of one extender."""
+
+    name = "sick-gpus"
 
     state: ClusterState
     send: events.Send
@@ -58,17 +61,29 @@ class SickGpus:
     metrics: Metrics
     clock: Clock
     may_evict: bool = False
+    every_seconds: float = 1.0
     _told: frozenset[Case] | None = None
     """`None` before the first round."""
     _attempts: dict[str, Attempt] = field(default_factory=dict)
     """UID → how it stands."""
     _next_eviction: float = 0.0
 
-    async def run(self, every_seconds: float) -> NoReturn:
-        """Make one round after the other, until cancelled."""
-        while True:
-            await self.round()
-            await asyncio.sleep(every_seconds)
+    @classmethod
+    def of(cls, core: Core) -> Self:
+        """Return the feature; its switch is for evictions only."""
+        return cls(
+            state=core.state,
+            send=core.watching.api.send,
+            events=core.events,
+            metrics=core.metrics,
+            clock=core.clock,
+            may_evict=core.config.sick_gpus.evict,
+            every_seconds=core.config.reconcile.interval,
+        )
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that reports sick GPUs."""
+        return (Round(name=self.name, work=self.round, every_seconds=lambda: self.every_seconds),)
 
     async def round(self) -> None:
         """Tell what is new, and evict at most one pod."""

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import Final, NoReturn
+from typing import Final, Self
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Step
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
+from extender.feature import Core, Feature
 from extender.features.steering.nominations import Nominations
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.planning.plan import Course, Wanted, plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
 from extender.telemetry.metrics import Metrics
 from extender.verbs.preparing import prepare_request
+from extender.verbs.wire import ExtenderArgs
 from topology.effort import Allowance, Search
 
 AT_ONCE: Final = 16
@@ -44,8 +47,11 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Nominating:
+class Steering(Feature):
     """The rounds of one extender."""
+
+    name = "steering"
+    paces_scheduling = True
 
     state: ClusterState
     driver: Driver
@@ -66,28 +72,25 @@ class Nominating:
         """Begin with none."""
         self.nominations = Nominations(self.state, self.config.steering.life)
 
-    def asked(self, uid: str, nodes: int) -> None:
-        """Take note that kube-scheduler asks about a pod on so many nodes; about one alone after a nomination."""
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        if not core.config.steering.enabled:
+            return None
+        return cls(core.state, core.driver, core.clock, core.metrics, core.config)
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that plans and takes back, and further ones that only plan."""
+        yield Round(name=self.name, work=self.round, every_seconds=lambda: ROUND_SECONDS)
+        for number in range(1, ROWS):
+            yield Round(name=f"{self.name}-{number}", work=self._go_on, every_seconds=lambda: ROUND_SECONDS)
+
+    def before_filter(self, args: ExtenderArgs) -> None:
+        """Note that kube-scheduler asks about a pod on so many nodes; about one alone after a nomination."""
         self._asked_at = self.clock().monotonic
-        self.nominations.asked(uid)
-        if nodes > 1:
-            self._looked_at = nodes
-
-    async def run(self, synced: Callable[[], Awaitable[None]]) -> None:
-        """Make one round after the other, from when the cluster is known until cancelled."""
-        await synced()
-        await asyncio.gather(
-            self._again_and_again(self.round), *(self._again_and_again(self._go_on) for _ in range(1, ROWS))
-        )
-
-    @staticmethod
-    async def _again_and_again(work: Callable[[], Awaitable[None]]) -> NoReturn:
-        while True:
-            try:
-                await work()
-            except Exception:  # nobody depends on it
-                log.exception("planning ahead failed")
-            await asyncio.sleep(ROUND_SECONDS)
+        self.nominations.asked(args.pod.metadata.uid)
+        if len(args.names) > 1:
+            self._looked_at = len(args.names)
 
     async def round(self) -> None:
         """Take back what came to nothing, and nominate the next pods of the queue."""

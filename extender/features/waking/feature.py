@@ -12,27 +12,30 @@ spite of it, each pause is longer than the last.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, Self
 
 from extender.binding.driver import Driver
 from extender.binding.release import ask_for_look
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.state import ClusterState
+from extender.feature import Core, Feature
 from extender.kit.backoff import Backoff
 from extender.kit.clock import Clock
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.verbs.asked import Asked
+from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.names import Names, Written
 from extender.verbs.preparing import ranked
-from extender.verbs.wire import ExtenderArgs
+from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 from topology.errors import RequestError
 
+EVERY_SECONDS: Final = 1.0
 QUIET_SECONDS: Final = 10.0
 """For which a pod has not been asked about: kube-scheduler's longest pause, unless it is configured, is over by then."""
 PAUSE_SECONDS: Final = 20.0
@@ -61,7 +64,7 @@ class Refused:
     """Monotonic, in seconds."""
 
 
-class Waking:
+class Waking(Feature):
     """The rounds of one extender.
 
     Args:
@@ -69,14 +72,25 @@ class Waking:
         driver: Does what is to be written.
         clock: Tells the time.
         closed: Says why no verb is answered now: then nobody is woken, either.
+        every_seconds: Pause between two rounds.
 
     """
 
-    def __init__(self, state: ClusterState, driver: Driver, clock: Clock, closed: Callable[[], str | None]) -> None:
+    name = "waking"
+
+    def __init__(
+        self,
+        state: ClusterState,
+        driver: Driver,
+        clock: Clock,
+        closed: Callable[[], str | None],
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
         self._state = state
         self._driver = driver
         self._clock = clock
         self._closed = closed
+        self._every_seconds = every_seconds
         self._refused = FairTable[str, Refused](WAITING)
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
         self._attempts = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
@@ -84,27 +98,27 @@ class Waking:
         self._not_before = 0.0
         """When the next write may be; monotonic seconds."""
 
-    def answered(self, args: ExtenderArgs, *, refused: bool) -> None:
-        """Take note of what a pod has been told."""
+    @classmethod
+    def of(cls, core: Core) -> Self:
+        """Return the feature; it has no switch."""
+        return cls(core.state, core.driver, core.clock, core.closed, core.config.reconcile.interval)
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that looks again at refused pods."""
+        return (Round(name=self.name, work=self.round, every_seconds=lambda: self._every_seconds),)
+
+    def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
+        """Remember a pod that was refused, and forget one that was offered a node."""
         metadata = args.pod.metadata
         uid, key = metadata.uid, owner_of(args.pod) or metadata.uid
         before = self._refused.get(key)
-        if refused and self._state.refusals.of(uid):
+        if is_refusal(result) and self._state.refusals.of(uid):
             name = f"{metadata.namespace}/{metadata.name}"
             found = Refused(uid, name, _unread(args.names), self._clock().monotonic)
             self._refused.put(key, metadata.namespace, found)
         elif before and before.uid == uid:
             self._refused.pop(key)
             self._attempts.keep(self._refused)
-
-    async def run(self, every_seconds: float) -> NoReturn:
-        """Make one round after the other, until cancelled."""
-        while True:
-            try:
-                await self.round()
-            except Exception:  # nobody depends on it
-                log.exception("waking failed")
-            await asyncio.sleep(every_seconds)
 
     async def round(self) -> None:
         """Look at the next pods, and wake for the first one that fits."""

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from benchmarks.processes.client import MERGE_PATCH, Json
 from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
-from extender.background.reconciler import Upkeep
+from extender.background.reconciler import Reconciler
 from extender.binding.driver import Driver
 from extender.binding.intents import FencePod, Intent, Refused, Reply
 from extender.kubernetes.events import EventRecorder
@@ -153,11 +153,11 @@ async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
         return Refused(403, "no status for you") if isinstance(intent, FencePod) else world.execute(intent)
 
     events, turns = EventRecorder(partial(pytest.fail, "nothing is sent")), defaultdict[str, Lock](Lock)
-    upkeep = Upkeep(
+    upkeep = Reconciler(
         state=replica.state,
-        attention=replica.attention,
+        timers=replica.attention,
         driver=Driver(execute, replica.clock, 3.0),
-        turn=turns.__getitem__,
+        lock_of=turns.__getitem__,
         events=events,
         metrics=metrics,
     )

@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.background.reconciler import FENCES_AT_ONCE, Upkeep
+from extender.background.reconciler import FENCES_AT_ONCE, Reconciler
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, FencePod, GetPodVersion, Intent, ListPods, NoAnswer, Refused, Reply
-from extender.binding.release import Attention
+from extender.binding.release import ClaimTimers
 from extender.cluster.objects.kinds import MAX_POD_BYTES
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
@@ -48,11 +48,11 @@ class Fencing:
         def clock() -> Instant:
             return Instant(asyncio.get_running_loop().time(), 1_800_000_000.0)
 
-        self.upkeep = Upkeep(
+        self.upkeep = Reconciler(
             state=self.state,
-            attention=Attention(),
+            timers=ClaimTimers(),
             driver=Driver(self._execute, clock, 3.0),
-            turn=turns.__getitem__,
+            lock_of=turns.__getitem__,
             events=events,
             metrics=Metrics(""),
         )

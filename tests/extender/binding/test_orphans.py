@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Conflict, FencePod, Intent, NoAnswer, Reply, SwapLedger
-from extender.binding.release import Attention, Task, release
+from extender.binding.release import ClaimTimers, Task, release
 from tests.extender.releases import due, orphaned
 from tests.extender.world import Replica, World, answer_once, delay_request, drive, lose_request
 
@@ -96,7 +96,7 @@ def test_a_pod_bound_at_the_last_moment_keeps_its_claim() -> None:
 def test_attention_forgets_what_is_settled() -> None:
     """Nothing is remembered of claims that are gone."""
     world, replica = orphaned()
-    attention = Attention()
+    attention = ClaimTimers()
     attention.due(replica.state, 0.0)
     Replica(world).bind("p")
     replica.catch_up()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Intent, Reply
 from extender.binding.outcome import Bound, Outcome
-from extender.binding.release import Attention, release
+from extender.binding.release import ClaimTimers, release
 from tests.extender.exploration import Choices, explore
 from tests.extender.world import Crash, Replica, World, delay_request, deliver, drive
 from tests.world.faults import Fault
@@ -68,7 +68,7 @@ def _pod_ends(world: World) -> None:
 
 def _claims_are_taken_back_without_patience(world: World) -> None:
     hasty = Replica(world)
-    hasty.attention = Attention(orphan_seconds=0.0, unseen_seconds=0.0)
+    hasty.attention = ClaimTimers(orphan_seconds=0.0, unseen_seconds=0.0)
     hasty.reconcile(rounds=1)
 
 
@@ -194,7 +194,7 @@ def _release_scenario(before: Callable[[World], None], *, follow: bool) -> Calla
         before(world)
         replica = Replica(world)
         for _ in range(3):
-            for task in Attention(orphan_seconds=0.0, unseen_seconds=0.0).due(replica.state, 0.0):
+            for task in ClaimTimers(orphan_seconds=0.0, unseen_seconds=0.0).due(replica.state, 0.0):
                 _run(world, replica, release(replica.state, task), choices, follow=follow)
         _recover(world)
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import AskForLook, FencePod, GetPodVersion
-from extender.binding.release import Attention, Task, release
+from extender.binding.release import ClaimTimers, Task, release
 from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node
 from tests.extender.releases import bound, due, orphaned
@@ -107,7 +107,7 @@ def test_an_orphan_that_was_bound_meanwhile_is_not_fenced() -> None:
 def test_orphans_wait_a_minute_unless_told_otherwise() -> None:
     """That is longer than any bind may take."""
     _, replica = orphaned()
-    attention, state = Attention(), replica.state
+    attention, state = ClaimTimers(), replica.state
     assert attention.due(state, 0.0) == []
     assert attention.due(state, 59.9) == []
     assert [len(task.orphans) for task in attention.due(state, 60.0)] == [1]

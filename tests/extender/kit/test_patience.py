@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from extender.background.derivation import go_on_searching
+from extender.background.second_looks import NEWS_SECONDS
 from extender.config_sources import load
 from extender.kit.clock import Instant
 from extender.kit.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.kubernetes.kube import KubeApi
-from extender.service import NEWS_SECONDS, Extender
+from extender.service import Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations.status_codec import encode_status

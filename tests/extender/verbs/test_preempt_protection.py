@@ -163,5 +163,5 @@ def test_budgets_that_may_be_read_no_longer_count_as_unknown(tmp_path: Path) -> 
     extender = Extender(load(None, {}, {}), KubeApi.from_kubeconfig(tmp_path / "nobody"))
     extender.state.budgets.replaced([])
     known = [extender.state.budgets.known]
-    extender.watches.budgets.denied = True
+    extender.condition.watches.budgets.denied = True
     assert [*known, extender.state.budgets.known] == [True, False]

@@ -13,7 +13,6 @@ from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import SimulatedNode, fleet, join
 from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
-from extender.background.reconciler import Upkeep
 from extender.kit import collector
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
@@ -252,13 +251,13 @@ async def test_new_nodes_are_seen_without_a_restart(tmp_path: Path) -> None:
         assert await eventually(seen)
 
 
-async def test_what_dies_in_the_background_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_vital_round_that_fails_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half an extender must not go on answering; nothing outside can cause this, so the test does."""
 
-    async def die(_: Upkeep, every_seconds: float) -> None:
+    async def die(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Upkeep, "run", die)
+    monkeypatch.setattr("extender.background.core_rounds.keep_derived", die)
     with pytest.raises(ExceptionGroup) as caught:
         async with serving(tmp_path, ready=False) as extender:
             await until(extender.process.done)

@@ -17,7 +17,7 @@ from extender.binding import bind as binding
 from extender.binding.intents import BindPod, Done, FencePod, SwapLedger
 from extender.binding.older_claims import drop_older_claims as _drop_older_claims
 from extender.binding.outcome import Bound, NotBound, Outcome
-from extender.binding.release import Attention, Task
+from extender.binding.release import ClaimTimers, Task
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, has_stopped
 from extender.cluster.objects.kinds import Pod
@@ -130,14 +130,14 @@ def expire(state: ClusterState, task: Task) -> Any:
     return frozenset(uid for uid in task.orphans if (pod := state.pods.get(uid)) and pod.node is None)
 
 
-def impatient(**_: float) -> Attention:
+def impatient(**_: float) -> ClaimTimers:
     """Let claims expire after seconds."""
-    return Attention(orphan_seconds=3.0)
+    return ClaimTimers(orphan_seconds=3.0)
 
 
-def never(**_: float) -> Attention:
+def never(**_: float) -> ClaimTimers:
     """Take no claim for an orphan's."""
-    return Attention(orphan_seconds=1e9)
+    return ClaimTimers(orphan_seconds=1e9)
 
 
 def stopped_when_deleted(pod: Pod) -> bool:

@@ -20,6 +20,7 @@ from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
 from extender.config import ExtenderConfiguration
+from extender.features.registry import FEATURES
 from extender.kit.clock import Instant
 from extender.kubernetes import connections
 from extender.kubernetes.kube import KubeApi
@@ -136,7 +137,7 @@ class Process:
         self._frozen_until = 0.0
         self._busy_until.clear()
         self.trace.note(self.name, f"starts for the {self.starts}. time")
-        self.extender = Extender(self.config, _Api(self), clock=self.clock, random=self.random)
+        self.extender = Extender(self.config, _Api(self), FEATURES, clock=self.clock, random=self.random)
         await self.extender.__aenter__()
 
     def kill(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from extender.binding.bind import bind
-from extender.binding.outcome import BindTarget, Failure, NotBound
+from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
@@ -24,6 +24,7 @@ from extender.kubernetes.rest import Request
 from extender.telemetry.gauges import gauges_of
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes
+from extender.verbs.wire import ExtenderFilterResult
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
 from tests.extender.features.autoscaling.scattered import (
     NAMESPACE,
@@ -34,11 +35,15 @@ from tests.extender.features.autoscaling.scattered import (
     ring,
     scattered,
 )
+from tests.extender.rounds import at_work
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
+from topology.annotations.records import PlacementRecord
 from topology.placement.verdict import Reason
 
 AFTER = 30.0
+REFUSAL = ExtenderFilterResult([])
+BOUND = BindTarget("default", "r1", "r1", "b"), Bound(PlacementRecord({}))
 FOUR_LEFT = (0, 2, 4, 6)
 EXISTS, FORBIDDEN = 409, 403
 
@@ -128,15 +133,14 @@ class Life:
     def refuse(self, asked: Pod, *names: str) -> None:
         """Have kube-scheduler ask in vain."""
         refuse(self.state, asked, *names, now=self.loop.time())
-        self.autoscaling.refused(args(asked, *names))
+        self.autoscaling.after_filter(args(asked, *names), REFUSAL)
 
     async def rounds(self, seconds: float) -> None:
         """Go on for so long, round by round."""
-        tasks = [asyncio.create_task(self.recorder.run()), asyncio.create_task(self.autoscaling.run(1.0))]
-        await asyncio.sleep(seconds)
-        assert not any(task.done() for task in tasks), "a round has failed"
-        for task in tasks:
-            task.cancel()
+        posting = asyncio.create_task(self.recorder.run())
+        async with at_work(self.autoscaling, failed=pytest.fail):
+            await asyncio.sleep(seconds)
+        posting.cancel()
 
 
 def unreported(name: str, when: str) -> Node:
@@ -304,7 +308,7 @@ async def test_it_goes_at_once_when_its_pod_is_bound() -> None:
     await asyncio.sleep(10.5)
     assert "r1" in life.api.jobs
     life.state.pods.changed(running("r1", "b", *gpus("b", 0, 1), version=2))
-    life.autoscaling.bound()
+    life.autoscaling.after_bind(*BOUND)
     await asyncio.sleep(0.1)
     assert life.api.jobs == {}
     await rounds
@@ -315,12 +319,9 @@ async def test_rounds_end_though_a_pod_is_bound_as_they_are_told_to() -> None:
     """Else the extender waits for them for ever."""
     life = Life(two_rings(), after="1s")
     life.refuse(ring("r1"), "a")
-    rounds = asyncio.create_task(life.autoscaling.run(1.0))
-    await asyncio.sleep(10.5)
-    life.autoscaling.bound()
-    rounds.cancel()
-    await asyncio.wait([rounds], timeout=10)
-    assert rounds.cancelled()
+    async with asyncio.timeout(20), at_work(life.autoscaling):
+        await asyncio.sleep(10.5)
+        life.autoscaling.after_bind(*BOUND)
 
 
 @in_virtual_time
@@ -341,7 +342,7 @@ async def test_it_goes_when_its_pod_waits_for_another_reason() -> None:
     life.refuse(ring("r1"), "a")
     await life.rounds(10)
     assert "r1" in life.api.jobs
-    life.autoscaling.refused(args(ring("r1"), "a"))
+    life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
     life.state.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
     await life.rounds(10)
     assert life.api.jobs == {}
@@ -351,9 +352,9 @@ async def test_it_goes_when_its_pod_waits_for_another_reason() -> None:
 async def test_a_reason_that_is_older_than_the_placeholder_takes_nothing_back() -> None:
     """Another extender has heard of newer ones."""
     life = Life(two_rings(), after="1s")
-    life.autoscaling.refused(args(ring("r1"), "a"))
+    life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
     life.state.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
-    life.autoscaling.refused(args(ring("r1"), "a"))
+    life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
     await asyncio.sleep(60)
     other = Life(life.state, life.api, after="1s")
     life.state.refusals.forget("r1")
@@ -445,16 +446,6 @@ async def test_a_server_that_refuses_is_asked_again() -> None:
     life.api.answer = 201
     await life.rounds(20)
     assert life.api.created == ["r1"]
-
-
-@in_virtual_time
-async def test_switched_off_nothing_is_remembered() -> None:
-    """Nor asked for."""
-    life = Life(two_rings())
-    life.autoscaling.settings = Settings()
-    life.refuse(ring("r1"), "a")
-    await life.rounds(60)
-    assert life.api.created == []
 
 
 def test_a_placeholder_is_never_placed() -> None:

@@ -16,7 +16,7 @@ from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.objects.group_sizes import ROWS
 from extender.cluster.objects.group_words import Source
 from extender.config import Watch
-from extender.features.group_sizes.feature import NO_ANSWER, NO_RIGHT, SizeWatch
+from extender.features.group_sizes.feature import NO_ANSWER, NO_RIGHT, GroupSizeWatch
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
@@ -58,7 +58,7 @@ class Followed:
     def __init__(self, api: ApiServer, *sources: Source) -> None:
         self.sizes = GroupSizes(lambda key: None)
         watching = Watching(cast("KubeApi", api), Watch())
-        self.watch = SizeWatch(watching, self.sizes, sources or tuple(Source), ask_again_seconds=ASK_AGAIN)
+        self.watch = GroupSizeWatch(watching, self.sizes, sources or tuple(Source), ask_again_seconds=ASK_AGAIN)
 
     def says(self) -> tuple[bool | None, dict[str, str], list[tuple[str, str]]]:
         """Return whether sizes are read, what is not and why, and which groups' are known."""

@@ -37,7 +37,7 @@ def told(state: ClusterState, *chosen: Chosen, seconds: float = 0.0, pods_to_com
     metrics = Metrics("digest")
     quality = Quality(state, metrics, lambda: at(seconds), pods_to_come=pods_to_come)
     for each in chosen:
-        quality.bound(TARGET, each)
+        quality.judge_later(TARGET, each)
     finish(quality.round())
     return families(metrics)
 
@@ -89,7 +89,7 @@ def test_a_placement_waits_while_the_best_is_searched_for() -> None:
     metrics = Metrics("digest")
     quality = Quality(state, metrics, at, pods_to_come=0.3)
     known = choice(0b11, GpuRequest.plain(2), TopologyClass(compiled.node))
-    quality.bound(TARGET, replace(known, topology_class=compiled))
+    quality.judge_later(TARGET, replace(known, topology_class=compiled))
     with state.effort.bounded(1):
         finish(quality.round())
     assert families(metrics)["gputopo_placement_bandwidth_ratio_count"]["heavy",] == 0

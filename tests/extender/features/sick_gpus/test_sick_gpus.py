@@ -25,6 +25,7 @@ from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
 from tests.extender.builders import at, claim, cluster, gpus, node, pod
 from tests.extender.polling import until
+from tests.extender.rounds import at_work
 from tests.extender.serving import Running, serving
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
@@ -110,11 +111,10 @@ class Life:
 
     async def rounds(self, seconds: float) -> None:
         """Go on for so long, round by round."""
-        tasks = [asyncio.create_task(self.recorder.run()), asyncio.create_task(self.sick.run(1.0))]
-        await asyncio.sleep(seconds)
-        assert not any(task.done() for task in tasks), "a round has failed"
-        for task in tasks:
-            task.cancel()
+        posting = asyncio.create_task(self.recorder.run())
+        async with at_work(self.sick, failed=pytest.fail):
+            await asyncio.sleep(seconds)
+        posting.cancel()
 
 
 @in_virtual_time

@@ -12,25 +12,28 @@ from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
 from extender.config import ExtenderConfiguration
-from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Nominating
+from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Steering
 from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.kit.clock import Clock
 from extender.planning.queue import LEAD
 from extender.telemetry.metrics import Metrics
-from tests.extender.builders import at, cluster, node
+from tests.extender.builders import args, at, cluster, node, pod
 from tests.extender.planning.queues import SCHEDULER, nominated, waiting
+from tests.extender.rounds import at_work
 from tests.extender.verbs.test_slices import fleet
 from topology.annotations import keys
 
 LIFE_SECONDS = 2.0
+ASKED = args(pod("somebody"), "n1", "n2")
+"""kube-scheduler asks about a pod on two nodes."""
 
 
-def steering(state: ClusterState, execute: Execute, clock: Clock) -> Nominating:
+def steering(state: ClusterState, execute: Execute, clock: Clock) -> Steering:
     settings = {"enabled": True, "queue": 1, "nodes": 2, "life": f"{LIFE_SECONDS}s"}
     config = ExtenderConfiguration.model_validate(
         {"scheduling": {"schedulerNames": list(SCHEDULER)}, "steering": settings}
     )
-    return Nominating(state, Driver(execute, clock, 3.0), clock, Metrics(""), config)
+    return Steering(state, Driver(execute, clock, 3.0), clock, Metrics(""), config)
 
 
 def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_once() -> None:
@@ -46,7 +49,7 @@ def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_o
     nominating = steering(state, execute, lambda: now)
     for seconds in (0.0, LIFE_SECONDS + 2.0, LIFE_SECONDS + 5.0):
         now = at(seconds)
-        nominating.asked("somebody", 2)
+        nominating.before_filter(ASKED)
         now = at(seconds + AT_WORK_SECONDS)  # from then on no pod is left to a kube-scheduler that may take it next
         asyncio.run(nominating.round())
     assert asked == [""]
@@ -65,18 +68,14 @@ async def test_what_is_taken_back_while_a_write_of_ours_is_out_is_not_nominated_
         await may_be_answered.wait()
         return Conflict("changed")
 
-    async def is_known() -> None:
-        """Return at once."""
-
     nominating = steering(state, execute, lambda: now)
     await nominating.round()
-    nominating.asked("somebody", 2)
+    nominating.before_filter(ASKED)
     now = at(LIFE_SECONDS + 2.0)
-    rounds = asyncio.create_task(nominating.run(is_known))
-    await is_out.wait()
-    await asyncio.sleep(4 * ROUND_SECONDS)
-    may_be_answered.set()
-    rounds.cancel()
+    async with at_work(nominating):
+        await is_out.wait()
+        await asyncio.sleep(4 * ROUND_SECONDS)
+        may_be_answered.set()
     assert asked == [""]
 
 
@@ -101,7 +100,7 @@ def test_nobody_is_nominated_during_a_pause(in_vain: list[str], is_paused: bool)
     for seconds, is_over in ((FIRST_PAUSE_SECONDS - 1.0, not is_paused), (FIRST_PAUSE_SECONDS, True)):
         now = at(seconds)
         asked.clear()
-        nominating.asked("somebody", 2)
+        nominating.before_filter(ASKED)
         asyncio.run(nominating.round())
         assert asked == ["n1"] * is_over
 
@@ -131,7 +130,7 @@ async def test_what_a_batch_asks_for_is_decided_on_in_slices_before_it_is_planne
 
     monkeypatch.setattr(Order, "catch_up", caught_up)
     nominating, beside = steering(state, execute, lambda: at(AT_WORK_SECONDS)), asyncio.create_task(others())
-    nominating.asked("somebody", 2)
+    nominating.before_filter(ASKED)
     await nominating.round()
     beside.cancel()
     assert next(turns) > BATCH

@@ -22,9 +22,11 @@ from extender.features.waking.feature import (
     Waking,
 )
 from extender.kit.clock import Instant
-from extender.verbs.filter_prioritize import filter_nodes, is_refusal
+from extender.verbs.filter_prioritize import filter_nodes
+from extender.verbs.wire import ExtenderFilterResult
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice
 from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod, running
+from tests.extender.rounds import at_work
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
 
@@ -51,7 +53,7 @@ class Life:
         self.reply: Reply | None = None
         self.closed: str | None = None
         driver = Driver(self._execute, self._clock, 5.0)
-        self.waking = Waking(self.state, driver, self._clock, lambda: self.closed)
+        self.waking = Waking(self.state, driver, self._clock, lambda: self.closed, ROUND)
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         assert isinstance(intent, AskForLook)
@@ -65,16 +67,14 @@ class Life:
         """Ask as kube-scheduler does, about the node with pairs."""
         call = args(asked, "n1")
         answer = filter_nodes(self.state, call, self._clock())
-        self.waking.answered(call, refused=is_refusal(answer))
+        self.waking.after_filter(call, answer)
         return answer.node_names or []
 
     async def for_seconds(self, seconds: float) -> list[tuple[float, str]]:
         """Let time pass; returns what was written meanwhile."""
         self.written.clear()
-        rounds = asyncio.create_task(self.waking.run(ROUND))
-        await asyncio.sleep(seconds)
-        rounds.cancel()
-        await asyncio.gather(rounds, return_exceptions=True)
+        async with at_work(self.waking):
+            await asyncio.sleep(seconds)
         return [*self.written]
 
 
@@ -219,7 +219,7 @@ async def test_no_pause_is_longer_than_kube_schedulers_own() -> None:
     life = Life(half_used(), asked)
     life.ask(asked)
     for _ in range(12):
-        life.waking.answered(args(asked, "n1"), refused=True)
+        life.waking.after_filter(args(asked, "n1"), ExtenderFilterResult([]))
         assert await life.for_seconds(QUIET_SECONDS + LONGEST_PAUSE_SECONDS + ROUND)
 
 

@@ -1,0 +1,69 @@
+"""What a feature is: a part of the extender that can be left out, and that the core knows by this class alone.
+
+The core calls the observers synchronously, in any order, and they do no I/O. An observer that raises is logged and counted, and
+the answer of the verb stays as it is. A feature changes decisions only through mechanisms of the core's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from extender.binding.driver import Driver
+from extender.binding.outcome import BindTarget, Bound
+from extender.cluster.state import ClusterState
+from extender.config import ExtenderConfiguration
+from extender.kit.clock import Clock
+from extender.kit.rounds import Round
+from extender.kubernetes.events import EventRecorder
+from extender.kubernetes.watching import Watching
+from extender.telemetry.metrics import Figures, Metrics
+from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """What the core gives to a feature."""
+
+    config: ExtenderConfiguration
+    state: ClusterState
+    clock: Clock
+    driver: Driver
+    """Carries out steps of the protocol."""
+    watching: Watching
+    """Watches further kinds, and sends single requests."""
+    events: EventRecorder
+    metrics: Metrics
+    closed: Callable[[], str | None]
+    """Returns why no verb is answered now."""
+
+
+class Feature:
+    """One feature of one extender; by default it does nothing."""
+
+    name: ClassVar[str]
+    paces_scheduling: ClassVar[bool] = False
+    """Whether filter waits while many binds are under way, so that kube-scheduler gets no further ahead of them."""
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature as the configuration wants it, `None` where it is switched off."""
+        raise NotImplementedError
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the work that it does again and again."""
+        return ()
+
+    def figures(self) -> Figures:
+        """Return its gauges as they are now."""
+        return {}
+
+    def before_filter(self, args: ExtenderArgs) -> None:
+        """Note that kube-scheduler asks about a pod."""
+
+    def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
+        """Note the answer to filter."""
+
+    def after_bind(self, target: BindTarget, bound: Bound) -> None:
+        """Note that a pod has been bound."""

@@ -1,0 +1,25 @@
+"""All features. To leave one out, delete its line here and its folder."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.feature import Feature
+from extender.features.autoscaling.feature import Autoscaling
+from extender.features.group_sizes.feature import GroupSizeWatch
+from extender.features.measured.feature import MeasuredFile
+from extender.features.quality.feature import Quality
+from extender.features.sick_gpus.feature import SickGpus
+from extender.features.steering.feature import Steering
+from extender.features.waking.feature import Waking
+
+FEATURES: Final[tuple[type[Feature], ...]] = (
+    SickGpus,
+    Autoscaling,
+    Steering,
+    Waking,
+    MeasuredFile,
+    Quality,
+    GroupSizeWatch,
+)
+"""Observers are called in this order, and do not depend on it."""

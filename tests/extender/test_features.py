@@ -1,0 +1,85 @@
+"""Features: which ones a configuration switches on, and that no answer of a verb depends on their order or their health."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, permutations
+from pathlib import Path
+
+import pytest
+
+from extender.config import ExtenderConfiguration
+from extender.feature import Core, Feature
+from extender.features.registry import FEATURES
+from extender.kubernetes.kube import KubeApi
+from extender.service import Extender
+from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
+from tests.extender.builders import args, node, pod
+from topology.annotations.status_codec import encode_status
+from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+
+OBSERVED = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+ALL_ON = {
+    "autoscaling": {"enabled": True},
+    "steering": {"enabled": True},
+    "groups": {"readSizes": True},
+    "measured": {"file": "/nowhere"},
+}
+
+
+class Failing(Feature):
+    """Fails whenever it is called."""
+
+    name = "failing"
+
+    @classmethod
+    def of(cls, core: Core) -> Failing:
+        return cls()
+
+    def before_filter(self, args: ExtenderArgs) -> None:
+        raise RuntimeError("broken")
+
+    def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
+        raise RuntimeError("broken")
+
+
+def extender_with(folder: Path, features: Sequence[type[Feature]], settings: Mapping[str, object] = ALL_ON) -> Extender:
+    """Return an extender that knows two observed nodes."""
+    config = ExtenderConfiguration.model_validate(settings)
+    extender = Extender(config, KubeApi.from_kubeconfig(folder / "nobody"), features)
+    extender.state.nodes.replaced([node(name, "dgx-1v", status=OBSERVED) for name in ("n1", "n2")])
+    extender.state.pods.replaced([])
+    return extender
+
+
+async def answers(extender: Extender) -> list[object]:
+    """Return what filter and prioritize answer for pods that fit, and for one that does not."""
+    calls = [args(pod(f"p{gpus}", gpus), "n1", "n2") for gpus in (1, 2, 4, 8, 9)]
+    return [(await extender.filter(call), await extender.prioritize(call)) for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("settings", "off"),
+    [({}, {"autoscaling", "steering", "group-sizes", "measured"}), (ALL_ON, set[str]())],
+    ids=["default", "all"],
+)
+async def test_a_configuration_switches_features_on(
+    tmp_path: Path, settings: Mapping[str, object], off: set[str]
+) -> None:
+    """What is off has no object, and so remembers nothing."""
+    extender = extender_with(tmp_path, FEATURES, settings)
+    assert {kind.name for kind in FEATURES if extender.feature(kind) is None} == off
+
+
+async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) -> None:
+    """Observers only take note of calls."""
+    without = await answers(extender_with(tmp_path, ()))
+    for features in islice(permutations(FEATURES), 0, 5040, 840):
+        assert await answers(extender_with(tmp_path, features)) == without
+
+
+async def test_a_feature_that_fails_changes_no_answer_and_is_counted(tmp_path: Path) -> None:
+    """The others still hear of the call."""
+    extender = extender_with(tmp_path, (Failing,))
+    assert await answers(extender) == await answers(extender_with(tmp_path, ()))
+    assert 'gputopo_failed_rounds_total{name="failing"} 10.0' in extender.exposition().decode()
