@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release image-archive bench profile report audit sbom clean
+.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release release-files image-archive bench profile report audit sbom licences docs-version clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,9 +118,19 @@ SAVE := $(if $(and $(IS_LIST),$(filter-out docker,$(BUILDER))),$(BUILDER) manife
 image-archive: ## Save the image that was built into the file ARCHIVE, as container runtimes import it; with the PLATFORM that it was built for
 	$(SAVE)
 
-release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, image and checksums in dist/; a commit and its tag
+# Where releases can be had; the workflow of releases sets both. REPOSITORY=https://github.com/OWNER/NAME REGISTRY=ghcr.io/OWNER
+REPOSITORY ?=
+REGISTRY ?=
+PLACES := $(if $(REPOSITORY),--archives-at=$(REPOSITORY)/releases/download/v$(VERSION) --home=$(REPOSITORY)) $(if $(REGISTRY),--registry=$(REGISTRY))
+RELEASE = $(BIN)/python -m tests.release $(VERSION) $(if $(PLATFORM),--platform=$(PLATFORM)) $(PLACES) $(RELEASE_ARGS)
+
+release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, licences, image and checksums in dist/; a commit and its tag
 	@test -n "$(VERSION)" || { echo "release: which one? VERSION=X.Y.Z" >&2; exit 1; }
-	$(BIN)/python -m tests.release $(VERSION) $(RELEASE_ARGS)
+	$(RELEASE)
+
+release-files: venv ## Make only the files of VERSION, whose tag is checked out; takes the same variables (PLATFORM, REPOSITORY, REGISTRY)
+	@test -n "$(VERSION)" || { echo "release-files: which one? VERSION=X.Y.Z" >&2; exit 1; }
+	$(RELEASE) --tagged
 
 PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 
@@ -135,6 +145,11 @@ lint: venv ## Check style, types and import rules
 
 docs: venv ## Make a site of docs/ in site/; a dead link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+PAGES ?= pages
+
+docs-version: venv ## Add site/ as VERSION (X.Y.Z or main) to the versions of the documentation in the folder PAGES
+	$(BIN)/python -m tests.release.site site $(PAGES) "$(VERSION)"
 
 verify: venv ## Check that generated files are what their sources give
 	$(BIN)/python -m tests.manifests --check
@@ -176,6 +191,11 @@ SBOM_FILE ?= reports/sbom.cdx.json
 
 sbom: venv ## Write SBOM_FILE (reports/sbom.cdx.json): what the image consists of, with hashes
 	mkdir -p $(dir $(SBOM_FILE)) && $(SBOM) -o $(SBOM_FILE) requirements-image.lock
+
+LICENCES ?= reports/licences.tsv
+
+licences: venv ## Write LICENCES (reports/licences.tsv): the licence of all that the image consists of, as its metadata states it
+	mkdir -p $(dir $(LICENCES)) && $(BIN)/python -m tests.release.licences requirements-image.lock > $(LICENCES)
 
 clean: ## Remove what the other targets made in this folder
 	rm -rf agent/kubelet/api/*_pb2* .venv dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache reports site

@@ -2,17 +2,22 @@
 
 Numbers, changelog and manifests are written; wheel, chart, kubectl plugin, SBOM, image, notes and checksums are made in
 `dist/VERSION`; and then, when all is there, one commit and its tag. Until then nothing is committed: `git checkout .` takes it
-back.
+back. With `--tagged` only the files are made, of a commit that has the tag already.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from tests.manifests.helm import CHART, HelmRefused, HelmUnavailable, helm
 from tests.manifests.rendered import write
@@ -20,6 +25,18 @@ from tests.release import plugin
 from tests.release.numbers import NoRelease, notes, order, write_number
 
 ROOT = Path(__file__).resolve().parents[2]
+_REPOSITORY: Final = re.compile(r'^(image:\n(?: +#.*\n)* +repository: )""$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where people will find what is released."""
+
+    archives: str = plugin.URL
+    """The folder of krew's archives."""
+    home: str = ""
+    registry: str = ""
+    """Of the image; without it the chart's users say where they pushed one."""
 
 
 def main(arguments: list[str]) -> int:
@@ -32,33 +49,58 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--archives-at", metavar="URL", default=plugin.URL, help="where krew finds the kubectl plugin")
     parser.add_argument("--home", metavar="URL", default="", help="where people read about it: the manifest's homepage")
+    parser.add_argument("--registry", metavar="HOST/PATH", default="", help="of the image, for the packaged chart")
+    parser.add_argument("--tagged", action="store_true", help="only make the files, of the commit that has the tag")
     asked = parser.parse_args(arguments)
     version = asked.version
+    places = Places(asked.archives_at, asked.home, asked.registry)
     try:
         platform = None if asked.without_image else asked.platform
-        folder = release(version, platform=platform, archives_at=asked.archives_at, home=asked.home)
+        folder = (files_of_tag if asked.tagged else release)(version, platform, places)
     except (NoRelease, HelmRefused, HelmUnavailable, plugin.NoArchive) as reason:
         print(f"release: {reason}", file=sys.stderr)
         return 1
-    print(f"{folder}: v{version} is committed and tagged here. `git push origin main v{version}` publishes it.")
+    if asked.tagged:
+        print(f"{folder}: the files of v{version}")
+    else:
+        print(f"{folder}: v{version} is committed and tagged here. `git push origin main v{version}` publishes it.")
     return 0
 
 
-def release(version: str, *, platform: str | None, archives_at: str, home: str) -> Path:
+def release(version: str, platform: str | None, places: Places) -> Path:
     """Make the release, its image for this platform or, with `None`, not at all; return the folder with what people download."""
     _check(version)
     write_number(ROOT, version, datetime.now(UTC).date())
     write()
+    folder = _make_files(version, platform, places)
+    _git("commit", "--quiet", "--all", f"--message=Release {version}")
+    _git("tag", "--annotate", f"v{version}", f"--message=gputopo {version}")
+    return folder
+
+
+def files_of_tag(version: str, platform: str | None, places: Places) -> Path:
+    """Make the files of a release whose commit and tag are there, as the workflow of releases does."""
+    order(version)
+    _refuse_changes()
+    if f"v{version}" not in _git("tag", "--points-at", "HEAD").split():
+        raise NoRelease(f"the commit that is checked out has no tag v{version}")
+    if not notes(ROOT, version):
+        raise NoRelease(f"the tag v{version} is on a commit that `make release` did not write: no notes")
+    return _make_files(version, platform, places)
+
+
+def _make_files(version: str, platform: str | None, places: Places) -> Path:
     folder = ROOT / "dist" / version
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
     _run("uv", "build", "--quiet", "--no-build-isolation", f"--python={sys.executable}", f"--out-dir={folder}")
     (folder / ".gitignore").unlink(missing_ok=True)  # uv's own, for folders that nobody else ignores
-    helm("package", CHART, "--destination", folder)
-    plugin.make(version, folder, url=archives_at, home=home)
+    _package_chart(folder, places.registry)
+    plugin.make(version, folder, url=places.archives, home=places.home)
     # The number has changed what .venv was made from, and nothing that is in it.
-    _run("make", "--old-file=.venv/bin/.installed", "sbom", f"SBOM_FILE={folder}/gputopo-{version}.cdx.json")
+    for target, variable, suffix in (("sbom", "SBOM_FILE", "cdx.json"), ("licences", "LICENCES", "licences.tsv")):
+        _run("make", "--old-file=.venv/bin/.installed", target, f"{variable}={folder}/gputopo-{version}.{suffix}")
     if platform is not None:
         archive = f"ARCHIVE={folder}/gputopo-{version}-image.tar"
         _run("make", "image", "image-archive", f"PLATFORM={platform}", f"TAG=gputopo:{version}", archive)
@@ -66,14 +108,34 @@ def release(version: str, *, platform: str | None, archives_at: str, home: str) 
     files = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
-    _git("commit", "--quiet", "--all", f"--message=Release {version}")
-    _git("tag", "--annotate", f"v{version}", f"--message=gputopo {version}")
     return folder
 
 
-def _check(version: str) -> None:
+def _package_chart(folder: Path, registry: str) -> None:
+    """Package the chart; with a registry its default image is the one that is published there."""
+    with TemporaryDirectory() as name:
+        chart = copytree(CHART, Path(name) / "chart")
+        if registry:
+            values = chart / "values.yaml"
+            values.write_text(with_image(values.read_text(encoding="utf-8"), f"{registry}/gputopo"), encoding="utf-8")
+        helm("package", chart, "--destination", folder)
+
+
+def with_image(values: str, repository: str) -> str:
+    """Write the default of `image.repository` into the text of a values file."""
+    changed, count = _REPOSITORY.subn(lambda match: f'{match[1]}"{repository}"', values)
+    if count != 1:
+        raise NoRelease("values.yaml: image.repository is not the empty string")
+    return changed
+
+
+def _refuse_changes() -> None:
     if changed := _git("status", "--porcelain"):
         raise NoRelease(f"the checkout has changes that are not committed:\n{changed}")
+
+
+def _check(version: str) -> None:
+    _refuse_changes()
     released = [tag.removeprefix("v") for tag in _git("tag", "--list", "v*").split()]
     if later := [each for each in released if order(each) >= order(version)]:
         raise NoRelease(f"{version} does not come after {max(later, key=order)}")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.manifests.helm import HelmUnavailable, executable
+from tests.manifests.helm import CHART, HelmUnavailable, executable
+from tests.release.__main__ import with_image
 from tests.release.numbers import NoRelease, notes, write_number
 from tests.release.plugin import PLATFORMS
 
@@ -70,6 +71,21 @@ def test_what_is_no_release_changes_nothing(numbered: Path, version: str, change
     assert {file: file.read_text() for file in numbered.rglob("*") if file.is_file()} == before
 
 
+def test_the_chart_that_is_published_names_the_image_that_is_published() -> None:
+    """Nothing else of its values changes."""
+    text = (CHART / "values.yaml").read_text()
+    before, after = yaml.safe_load(text), yaml.safe_load(with_image(text, "ghcr.io/someone/gputopo"))
+    assert after["image"]["repository"] == "ghcr.io/someone/gputopo"
+    before["image"]["repository"] = after["image"]["repository"]
+    assert after == before
+
+
+def test_values_without_an_empty_repository_are_refused() -> None:
+    """A chart that moved the value would be published without its image."""
+    with pytest.raises(NoRelease, match=r"image\.repository"):
+        with_image('image:\n  repository: "elsewhere"\n', "ghcr.io/someone/gputopo")
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Give a clone of this repository as it was committed last, with one change more that the notes tell of."""
@@ -100,7 +116,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def released(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
+def released(folder: Path, version: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Release from there."""
     command = [
         sys.executable,
@@ -109,6 +125,7 @@ def released(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
         version,
         "--without-image",
         "--archives-at=https://dl.example.com",
+        *options,
     ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -129,7 +146,15 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     assert git(clone, "status", "--porcelain") == ""
     folder = clone / "dist" / "9.8.7"
     wheel = "gputopo-9.8.7-py3-none-any.whl"
-    names = {"NOTES.md", "SHA256SUMS", wheel, "gputopo-9.8.7.tar.gz", "gputopo-9.8.7.tgz", "gputopo-9.8.7.cdx.json"}
+    names = {
+        "NOTES.md",
+        "SHA256SUMS",
+        wheel,
+        "gputopo-9.8.7.tar.gz",
+        "gputopo-9.8.7.tgz",
+        "gputopo-9.8.7.cdx.json",
+        "gputopo-9.8.7.licences.tsv",
+    }
     archives = {platform.archive("9.8.7") for platform in PLATFORMS}
     names |= {"gputopo.yaml", *archives}
     assert {file.name for file in folder.iterdir()} == names
@@ -150,6 +175,15 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     assert not [name for name in inside if name.startswith("tests/")]
     rendered = "\n".join(file.read_text() for file in (clone / "manifests/rendered").rglob("*.yaml"))
     assert ":9.8.7" in rendered
+    sums = (folder / "SHA256SUMS").read_text()
+    made_again = released(clone, "9.8.7", "--tagged", "--registry=registry.example.com/someone")
+    assert made_again.returncode == 0, made_again.stderr
+    differing = set((folder / "SHA256SUMS").read_text().splitlines()) - set(sums.splitlines())
+    assert {line.split()[1] for line in differing} == {"gputopo-9.8.7.tgz"}
+    untagged = released(clone, "9.8.6", "--tagged")
+    assert (untagged.returncode, untagged.stderr) == (
+        1, "release: the commit that is checked out has no tag v9.8.6\n",
+    )  # fmt: skip
     again = released(clone, "9.8.6")
     assert (again.returncode, again.stderr) == (1, "release: 9.8.6 does not come after 9.8.7\n")
     (clone / "README.md").write_text("changed")

@@ -29,7 +29,7 @@ def lint(*files: Path) -> subprocess.CompletedProcess[str]:
         program = ACTIONLINT.find_or_build(print) / "actionlint"
     except BinariesUnavailable as reason:
         pytest.skip(str(reason))
-    command = [program, "-no-color", "-shellcheck=", "-pyflakes=", *files]
+    command: list[str | Path] = [program, "-no-color", "-shellcheck=", "-pyflakes=", *files]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
