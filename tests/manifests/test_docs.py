@@ -10,7 +10,10 @@ from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
 
 DOCS = MANIFESTS.parent / "docs"
-FRONT = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
+FRONT = [
+    DOCS.parent / f"{name}.md"
+    for name in ("README", "CONTRIBUTING", "SECURITY", "MAINTAINERS", "ROADMAP", "CODE_OF_CONDUCT")
+]
 OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[A-Za-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.cli import app
 from tests.cluster.go_build import BinariesUnavailable
 from tests.release.actions import ACTIONLINT
 
@@ -78,3 +79,17 @@ def test_tests_on_pull_requests_are_a_part_of_ci() -> None:
     ci = (ROOT / ".ci/run").read_text(encoding="utf-8")
     named = re.findall(r"run: make ([a-z-]+)", (GITHUB / "workflows/pull-request.yml").read_text(encoding="utf-8"))
     assert [name for name in named if f"make {name}" not in ci and f"tier {name} " not in ci] == []
+
+
+def test_a_report_asks_for_what_answers_it() -> None:
+    """The commands exist, and each form has what GitHub requires."""
+    commands = {command.name or (command.callback and command.callback.__name__) for command in app.registered_commands}
+    for name in ("bug", "feature"):
+        text = (GITHUB / f"ISSUE_TEMPLATE/{name}.yml").read_text(encoding="utf-8")
+        asked = set(re.findall(r"`kubectl gputopo ([a-z-]+)", text))
+        assert {"snapshot", "status"} <= asked <= commands
+        form = read(GITHUB / f"ISSUE_TEMPLATE/{name}.yml")
+        assert form["name"] and form["description"]
+        fields = [field for field in form["body"] if field["type"] != "markdown"]
+        assert len({field["id"] for field in fields}) == len(fields)
+        assert all(field["attributes"]["label"] for field in fields)
