@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_group
 
 from extender.cli import app
 from tests.cluster.go_build import BinariesUnavailable
@@ -83,7 +84,7 @@ def test_tests_on_pull_requests_are_a_part_of_ci() -> None:
 
 def test_a_report_asks_for_what_answers_it() -> None:
     """The commands exist, and each form has what GitHub requires."""
-    commands = {command.name or (command.callback and command.callback.__name__) for command in app.registered_commands}
+    commands = set(get_group(app).commands)
     for name in ("bug", "feature"):
         text = (GITHUB / f"ISSUE_TEMPLATE/{name}.yml").read_text(encoding="utf-8")
         asked = set(re.findall(r"`kubectl gputopo ([a-z-]+)", text))
