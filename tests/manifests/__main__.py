@@ -2,12 +2,16 @@
 
 import sys
 
+from tests.manifests import schema
 from tests.manifests.helm import HelmUnavailable
+from tests.manifests.images import IMAGES
 from tests.manifests.readme import README
 from tests.manifests.rendered import outdated, write
 from tests.manifests.settings import SETTINGS
 
 PAGES = (README, SETTINGS)
+COPIES = (IMAGES,)
+"""Pages with tables that are made of the rendered copy."""
 
 
 def main(arguments: list[str]) -> int:
@@ -15,11 +19,17 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case []:
+                schema.write()
                 for each in PAGES:
                     each.write()
                 write()
+                for page in COPIES:
+                    page.write()
             case ["--check"]:
-                if pages := [str(each.page) for each in PAGES if each.outdated()]:
+                if schema.outdated():
+                    print(f"{schema.FILE}: a description is not the comment in values.yaml; run `make manifests`")
+                    return 1
+                if pages := [str(each.page) for each in (*PAGES, *COPIES) if each.outdated()]:
                     print(f"{', '.join(pages)}: a table is not what it is made of; run `make manifests`")
                     return 1
                 if names := outdated():

@@ -16,6 +16,13 @@ WHOLE = {
     "affinity",
     "nodeSelector",
     "labels",
+    "annotations",
+    "commonLabels",
+    "podAnnotations",
+    "podLabels",
+    "securityContext",
+    "containerSecurityContext",
+    "updateStrategy",
     "namespaceSelector",
     "objectSelector",
     "seLinuxOptions",
@@ -36,6 +43,14 @@ def table(values: str, schema: dict[str, Any]) -> str:
     return "\n".join(("| value | default | takes | what it is |", "|---|---|---|---|", *rows, ""))
 
 
+def comments(values: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path of every value and its comment."""
+    lines, root = values.splitlines(), yaml.compose(values)
+    assert isinstance(root, yaml.MappingNode)
+    for path, _, node_line in _leaves(root):
+        yield path, _comment(lines[:node_line])
+
+
 def takes(part: dict[str, Any], schema: dict[str, Any]) -> str:
     """Say what a part of the schema admits.
 
@@ -47,7 +62,7 @@ def takes(part: dict[str, Any], schema: dict[str, Any]) -> str:
     if "anyOf" in part:
         return ", or ".join(takes(each, schema) for each in part["anyOf"])
     if "enum" in part:
-        return ", ".join(f"`{each}`" for each in part["enum"])
+        return ", ".join(f"`{each}`" if each else "empty" for each in part["enum"])
     kinds = {
         "string": "text",
         "boolean": "`true`, `false`",

@@ -20,7 +20,7 @@ _HELMS_OWN = re.compile(r"^ *(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*
 def render() -> dict[Path, str]:
     """Return file → text, as the files should be; raises what `helm` raises."""
     text = helm(
-        "template", "gputopo", CHART, "--namespace", NAMESPACE, "--kube-version", kubernetes_version(),
+        "template", "gputopo", CHART, "--namespace", NAMESPACE, "--kube-version", kubernetes_version(), "--skip-tests",
         "--set", "image.repository=gputopo", "--set", "monitoring.enabled=true",
     )  # fmt: skip
     _, *parts = _DOCUMENT.split(_HELMS_OWN.sub("", text))

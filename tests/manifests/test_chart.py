@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
 
 def render(*settings: str, cluster: str = "v1.36.2", namespace: str = "gputopo-system") -> str:
     values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
-    return helm("template", "gputopo", CHART, "--namespace", namespace, "--kube-version", cluster, *values)
+    return helm("template", "gputopo", CHART, "-n", namespace, "--kube-version", cluster, "--skip-tests", *values)
 
 
 def images(rendered: str) -> set[str]:

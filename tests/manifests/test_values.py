@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
 from extender.config import ExtenderConfiguration
+from tests.manifests import schema as values_schema
 from tests.manifests.helm import CHART
+from tests.manifests.images import IMAGES
 from tests.manifests.readme import README, WHOLE
 from tests.manifests.settings import SETTINGS
 
@@ -32,6 +34,25 @@ def test_schema_knows_exactly_the_values() -> None:
     assert described(schema, schema) == names(yaml.safe_load(VALUES))
 
 
+def test_every_property_of_the_schema_has_a_description() -> None:
+    """Editors show it, and `make manifests` writes those of values."""
+    assert sorted(undescribed(json.loads(values_schema.FILE.read_text()))) == []
+    assert not values_schema.outdated()
+
+
+def undescribed(part: Any, above: str = "") -> Iterator[str]:
+    """Yield the path of every property without a description."""
+    if isinstance(part, list):
+        for item in part:
+            yield from undescribed(item, above)
+    elif isinstance(part, dict):
+        for name, below in part.get("properties", {}).items():
+            if not below.get("description", "").strip():
+                yield f"{above}.{name}"
+        for name, below in part.items():
+            yield from undescribed(below, f"{above}.{name}")
+
+
 @pytest.mark.parametrize(
     ("program", "configuration"), [("extender", ExtenderConfiguration), ("agent", AgentConfiguration)]
 )
@@ -47,6 +68,12 @@ def test_the_readme_lists_the_values_as_they_are() -> None:
     assert not README.outdated()
     named = re.findall(r"^\| `([\w.]+)` \|", README.page.read_text(), re.MULTILINE)
     assert sorted(named) == sorted({*paths(yaml.safe_load(VALUES))})
+
+
+def test_the_page_on_installing_lists_the_images_of_the_rendered_copy() -> None:
+    """`make manifests` would change nothing."""
+    assert not IMAGES.outdated()
+    assert "registry.k8s.io/kube-scheduler:" in IMAGES.tables["images"]()
 
 
 def test_the_page_of_settings_is_what_the_configurations_give() -> None:

@@ -26,6 +26,77 @@ app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The labels of a component's pods. Takes the root, a component and the user's labels for them. A selector never has the user's. */}}
+{{- define "gputopo.podLabels" -}}
+{{ include "gputopo.selector" . }}
+{{- with mustMerge (dict) (index . 2) (index . 0).Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The name of a component's account. Takes the root and the component. */}}
+{{- define "gputopo.account" -}}
+{{- $root := index . 0 -}}
+{{- default (printf "%s-%s" (include "gputopo.fullname" $root) (index . 1)) (index $root.Values (index . 1)).serviceAccount.name -}}
+{{- end -}}
+
+{{/* A component's account, or nothing where the user brings it. Takes the root and the component. */}}
+{{- define "gputopo.serviceAccount" -}}
+{{- $root := index . 0 -}}
+{{- with (index $root.Values (index . 1)).serviceAccount -}}
+{{- if .create -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "gputopo.account" $ }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "gputopo.labels" $ | nindent 4 }}
+  {{- with .annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* How many pods of a component may be away at once. Takes the root and the component, which are the scheduler's values in both cases. */}}
+{{- define "gputopo.podDisruptionBudget" -}}
+{{- $root := index . 0 -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "gputopo.fullname" $root }}-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "gputopo.labels" . | nindent 4 }}
+spec:
+  {{- with $root.Values.scheduler.podDisruptionBudget }}
+  {{- if ne (toString .minAvailable) "" }}
+  minAvailable: {{ .minAvailable }}
+  {{- else }}
+  maxUnavailable: {{ .maxUnavailable }}
+  {{- end }}
+  {{- end }}
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels: {{- include "gputopo.selector" . | nindent 6 }}
+{{- end -}}
+
+{{/* How a component's pods spread over nodes. Takes the root and the component. */}}
+{{- define "gputopo.topologySpreadConstraints" -}}
+{{- $constraints := list -}}
+{{- range (index . 0).Values.scheduler.topologySpreadConstraints -}}
+{{- $constraint := deepCopy . -}}
+{{- if not (hasKey . "labelSelector") -}}
+{{- $_ := set $constraint "labelSelector" (dict "matchLabels" (include "gputopo.selector" $ | fromYaml)) -}}
+{{- end -}}
+{{- $constraints = append $constraints $constraint -}}
+{{- end -}}
+{{- toYaml $constraints -}}
 {{- end -}}
 
 {{/* An image by digest or tag. Takes an image's values and the tag it has otherwise. */}}
@@ -38,10 +109,21 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The cluster's version as kube-scheduler's images are tagged: without what a provider appends. */}}
-{{- define "gputopo.clusterVersion" -}}
-{{- with semver .Capabilities.KubeVersion.Version -}}
-{{ printf "v%d.%d.%d" .Major .Minor .Patch }}
+{{/* The newest kube-scheduler that the tests run with. */}}
+{{- define "gputopo.newestTested" -}}v1.37.2{{- end -}}
+
+{{/* The tag of kube-scheduler's image: the cluster's version, without what a provider appends. Never an untested minor version, unless
+the user allows it. Without a cluster Helm says a version of its own, whose patch may be older than the tested one. */}}
+{{- define "gputopo.schedulerVersion" -}}
+{{- $cluster := semver .Capabilities.KubeVersion.Version -}}
+{{- $tested := semver (include "gputopo.newestTested" .) -}}
+{{- $own := printf "v%d.%d.%d" $cluster.Major $cluster.Minor $cluster.Patch -}}
+{{- if and (gt $cluster.Minor $tested.Minor) .Values.scheduler.allowUntestedVersion -}}
+{{ $own }}
+{{- else if or (gt $cluster.Minor $tested.Minor) (and (eq $cluster.Minor $tested.Minor) (lt $cluster.Patch $tested.Patch)) -}}
+{{ include "gputopo.newestTested" . }}
+{{- else -}}
+{{ $own }}
 {{- end -}}
 {{- end -}}
 
@@ -52,10 +134,40 @@ runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{- define "gputopo.securityContext" -}}
+{{- define "gputopo.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The security context of the agent's container. */}}
+{{- define "gputopo.agentSecurityContext" -}}
+{{- if .Values.agent.driverDir -}}
+# No runtime gives it the driver's device nodes, and no less may open them.
+privileged: true
+readOnlyRootFilesystem: true
+{{- else if include "gputopo.agentIsSysAdmin" . -}}
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [SYS_ADMIN]}
+{{- else -}}
+{{- include "gputopo.containerSecurityContext" . }}
+{{- end }}
+# The kubelet's sockets are root's alone. Without capabilities root is not more than their owner.
+runAsNonRoot: false
+runAsUser: 0
+runAsGroup: 0
+{{- with default (.Values.openshift.enabled | ternary (dict "type" "spc_t") dict) .Values.agent.seLinuxOptions }}
+seLinuxOptions: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Settings of ours, as YAML, with the user's over them. Takes both. */}}
+{{- define "gputopo.with" -}}
+{{- if index . 1 -}}
+{{- toYaml (mustMergeOverwrite (index . 0 | fromYaml) (deepCopy (index . 1))) -}}
+{{- else -}}
+{{- index . 0 -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Not empty where the agent is to set the driver's memory limits by cgroup. */}}
@@ -77,7 +189,7 @@ capabilities: {drop: [ALL]}
 
 {{/* The account that the extender has: its own, or the one of the pod that it shares with kube-scheduler. */}}
 {{- define "gputopo.extenderAccount" -}}
-{{ include "gputopo.fullname" . }}-{{ .Values.extender.service.enabled | ternary "extender" "scheduler" }}
+{{ include "gputopo.account" (list . (.Values.extender.service.enabled | ternary "extender" "scheduler")) }}
 {{- end -}}
 
 {{/* The extender's container, but for what makes it a sidecar. */}}
@@ -98,6 +210,9 @@ env:
   {{- range $name, $value := .Values.extender.env }}
   - {name: {{ $name }}, value: {{ $value | quote }}}
   {{- end }}
+  {{- with .Values.extender.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 ports:
   - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
   {{- if .Values.extender.service.enabled }}
@@ -111,7 +226,8 @@ readinessProbe:
   httpGet: {path: /readyz, port: extender-health}
 livenessProbe:
   httpGet: {path: /livez, port: extender-health}
-securityContext: {{- include "gputopo.securityContext" . | nindent 2 }}
+securityContext:
+  {{- include "gputopo.with" (list (include "gputopo.containerSecurityContext" .) .Values.extender.containerSecurityContext) | nindent 2 }}
 resources: {{- toYaml .Values.extender.resources | nindent 2 }}
 volumeMounts:
   - {name: config, mountPath: /etc/gputopo, readOnly: true}
@@ -120,6 +236,9 @@ volumeMounts:
   {{- end }}
   {{- if .Values.extender.measuredConfigMap }}
   - {name: measured, mountPath: /etc/gputopo-measured, readOnly: true}
+  {{- end }}
+  {{- with .Values.extender.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 

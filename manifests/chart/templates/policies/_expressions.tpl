@@ -1,6 +1,6 @@
 {{/* Who the policies speak of, as CEL. */}}
 {{- define "gputopo.isAgent" -}}
-request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "gputopo.fullname" . }}-agent'
+request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "gputopo.account" (list . "agent") }}'
 {{- end -}}
 
 {{- define "gputopo.isExtender" -}}
