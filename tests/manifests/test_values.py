@@ -16,6 +16,7 @@ from tests.manifests.helm import CHART
 from tests.manifests.images import IMAGES
 from tests.manifests.readme import README, WHOLE
 from tests.manifests.settings import SETTINGS
+from tests.release.plugin import URL
 
 VALUES = (CHART / "values.yaml").read_text()
 
@@ -80,6 +81,18 @@ def test_the_page_of_settings_is_what_the_configurations_give() -> None:
     """`make manifests` would change nothing, and no setting goes without a word."""
     assert not SETTINGS.outdated()
     assert re.findall(r"^\| .* \|  \|$", SETTINGS.page.read_text(), re.MULTILINE) == []
+
+
+def test_the_chart_says_where_it_is_from() -> None:
+    """At the address of the plugin's manifest, with pages and pictures that the site of docs/ has."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    links = yaml.safe_load(chart["annotations"]["artifacthub.io/links"])
+    assert chart["home"] == URL and chart["sources"] == [URL] and chart["maintainers"]
+    assert chart["kubeVersion"] == ">=1.30.0-0"
+    docs = CHART.parents[1] / "docs"
+    assert (docs / chart["icon"].removeprefix(f"{URL}/")).is_file()
+    pages = [link["url"].removeprefix(f"{URL}/").rstrip("/") for link in links]
+    assert all((docs / f"{page}.md").is_file() for page in pages)
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
