@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.binaries import kubernetes_version
+from tests.cluster.binaries import MODULE, kubernetes_version
 from tests.manifests.helm import CHART, HelmRefused, helm
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
@@ -69,16 +69,19 @@ ALL = {
 """Something for each of the values, in the form that has most objects."""
 
 
+def sets(values: dict[str, Any]) -> list[str]:
+    """Return values as options of Helm."""
+    return [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
+
+
 @cache
-def rendered(values: str, cluster: str = "v1.37.2") -> str:
+def rendered(values: str, cluster: str) -> str:
     """Return what Helm gives for values as JSON."""
-    sets = [
-        word for name, value in json.loads(values).items() for word in ("--set-json", f"{name}={json.dumps(value)}")
-    ]
-    return helm("template", "gputopo", CHART, "-n", "gputopo-system", "--kube-version", cluster, "--skip-tests", *sets)
+    options = ("-n", "gputopo-system", "--kube-version", cluster, "--skip-tests")
+    return helm("template", "gputopo", CHART, *options, *sets(json.loads(values)))
 
 
-def render(values: dict[str, Any], cluster: str = "v1.37.2") -> list[dict[str, Any]]:
+def render(values: dict[str, Any], cluster: str = kubernetes_version()) -> list[dict[str, Any]]:
     """Return the objects."""
     return [item for item in yaml.safe_load_all(rendered(json.dumps(values), cluster)) if item]
 
@@ -137,6 +140,25 @@ def test_labels_by_which_pods_are_known_cannot_be_replaced() -> None:
     for values in ({"commonLabels": {"app.kubernetes.io/name": "x"}}, {"agent": {"podLabels": {"helm.sh/chart": "x"}}}):
         with pytest.raises(HelmRefused, match="invalid propertyName"):
             render(with_own(**values))
+
+
+def test_labels_of_single_objects_win_over_the_common_ones() -> None:
+    """An object with a label twice would not be valid."""
+    labels = {"team": "dashboards", "release": "prometheus"}
+    monitoring = {"enabled": True, "dcgmNames": True, "labels": labels, "dashboards": {"labels": labels}}
+    agent = {"podLabels": labels}
+    text = rendered(json.dumps(with_own(commonLabels={"team": "ml"}, monitoring=monitoring, agent=agent)), "v1.36.2")
+    objects = [item["metadata"] for item in yaml.safe_load_all(text) if item]
+    theirs = [item["name"] for item in objects if item["labels"]["team"] == "dashboards"]
+    assert sorted(theirs) == ["gputopo", "gputopo", "gputopo-dashboards", "gputopo-dcgm-names"]
+    assert not re.search(r"^( +team: ).*\n\1", text, re.MULTILINE)
+    assert re.search(r"^ {8}team: dashboards$", text, re.MULTILINE)
+
+
+def test_annotations_by_which_pods_are_restarted_cannot_be_replaced() -> None:
+    """A pod would keep its configuration."""
+    with pytest.raises(HelmRefused, match="invalid propertyName"):
+        render(with_own(agent={"podAnnotations": {"checksum/config": "x"}}))
 
 
 def test_accounts_have_the_names_and_annotations_of_the_user_wherever_they_are_named() -> None:
@@ -239,15 +261,20 @@ def test_dashboards_have_the_labels_and_annotations_of_the_user() -> None:
 
 def test_rendering_twice_is_identical() -> None:
     """Otherwise Argo CD would show a difference after each sync."""
-    sets = [word for name, value in ALL.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
-    first, second = (helm("template", "gputopo", CHART, "-n", "x", "--kube-version", "v1.37.2", *sets) for _ in "12")
+    first, second = (helm("template", "gputopo", CHART, "-n", "x", *sets(ALL)) for _ in "12")
     assert first == second
 
 
-def test_the_newest_scheduler_of_the_chart_is_the_one_of_the_tests() -> None:
+def newest_pinned() -> str:
+    """Return the newest Kubernetes that the tests' control plane can be."""
+    pinned = [kubernetes_version(file.stem) for file in MODULE.glob("*.mod")]
+    return max(pinned, key=lambda version: [int(part) for part in version.removeprefix("v").split(".")])
+
+
+def test_the_newest_scheduler_of_the_chart_is_the_newest_of_the_tests() -> None:
     """The pins of the tests' control plane say which that is."""
     [newest] = re.findall(r'"gputopo\.newestTested" -}}(\S+?){{', (CHART / "templates/_helpers.tpl").read_text())
-    assert newest == kubernetes_version()
+    assert newest == newest_pinned()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +287,7 @@ def test_the_newest_scheduler_of_the_chart_is_the_one_of_the_tests() -> None:
         ("v1.38.1", "v1.37.2"),  # kube-scheduler may be one minor version older
     ],
 )
-def test_an_untested_minor_version_of_the_scheduler_is_never_rendered(cluster: str, tag: str) -> None:
+def test_a_minor_version_newer_than_the_tested_ones_is_never_rendered(cluster: str, tag: str) -> None:
     """A cluster that is newer than the newest tested version gets that one."""
     image = pod(render(with_own(), cluster), "scheduler")["containers"][0]["image"]
     assert image == f"registry.k8s.io/kube-scheduler:{tag}"
@@ -269,7 +296,7 @@ def test_an_untested_minor_version_of_the_scheduler_is_never_rendered(cluster: s
 def test_without_a_cluster_the_newest_tested_scheduler_is_rendered() -> None:
     """Helm then says a version of its own."""
     text = helm("template", "gputopo", CHART, "-n", "x", "--set", "image.repository=gputopo")
-    assert f"registry.k8s.io/kube-scheduler:{kubernetes_version()}\n" in text
+    assert f"registry.k8s.io/kube-scheduler:{newest_pinned()}\n" in text
 
 
 @pytest.mark.parametrize(("cluster", "tag"), [("v1.39.0", ""), ("v1.38.0", "v1.38.0")])

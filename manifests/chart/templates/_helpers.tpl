@@ -19,14 +19,14 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* The recommended labels. Takes the root and a component. */}}
+{{/* The recommended labels. Takes the root, a component and, for some objects, the user's labels for them. */}}
 {{- define "gputopo.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "gputopo.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
-{{- with $root.Values.commonLabels }}
+{{- with mustMerge (dict) (gt (len .) 2 | ternary (last .) dict) $root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -109,11 +109,11 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* The newest kube-scheduler that the tests run with. */}}
+{{/* The newest kube-scheduler that tests run with. */}}
 {{- define "gputopo.newestTested" -}}v1.37.2{{- end -}}
 
-{{/* The tag of kube-scheduler's image: the cluster's version, without what a provider appends. Never an untested minor version, unless
-the user allows it. Without a cluster Helm says a version of its own, whose patch may be older than the tested one. */}}
+{{/* The tag of kube-scheduler's image: the cluster's version, without what a provider appends. Never a newer minor version than the
+tested ones, unless the user allows it. Without a cluster Helm says a version of its own, whose patch may be older than the tested one. */}}
 {{- define "gputopo.schedulerVersion" -}}
 {{- $cluster := semver .Capabilities.KubeVersion.Version -}}
 {{- $tested := semver (include "gputopo.newestTested" .) -}}
@@ -286,7 +286,7 @@ kind: NetworkPolicy
 metadata:
   name: {{ include "gputopo.fullname" $root }}-{{ index . 1 }}
   namespace: {{ $root.Release.Namespace }}
-  labels: {{- include "gputopo.labels" . | nindent 4 }}
+  labels: {{- include "gputopo.labels" (list $root (index . 1)) | nindent 4 }}
 spec:
   podSelector:
     matchLabels: {{- include "gputopo.selector" . | nindent 6 }}
