@@ -122,9 +122,10 @@ image-archive: ## Save the image that was built into the file ARCHIVE, as contai
 REPOSITORY ?=
 REGISTRY ?=
 PLACES := $(if $(REPOSITORY),--archives-at=$(REPOSITORY)/releases/download/v$(VERSION) --home=$(REPOSITORY)) $(if $(REGISTRY),--registry=$(REGISTRY))
-RELEASE = $(BIN)/python -m tests.release $(VERSION) $(if $(PLATFORM),--platform=$(PLATFORM)) $(PLACES) $(RELEASE_ARGS)
+BOTH := linux/amd64$(,)linux/arm64
+RELEASE = $(BIN)/python -m tests.release $(VERSION) --platform=$(or $(PLATFORM),$(BOTH)) $(PLACES) $(RELEASE_ARGS)
 
-release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, licences, image and checksums in dist/; a commit and its tag
+release: venv ## Release VERSION=X.Y.Z: its number, changelog and manifests; wheel, chart, kubectl plugin, SBOM, licences, image for amd64 and arm64 (or PLATFORM=…) and checksums in dist/; a commit and its tag
 	@test -n "$(VERSION)" || { echo "release: which one? VERSION=X.Y.Z" >&2; exit 1; }
 	$(RELEASE)
 

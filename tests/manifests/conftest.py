@@ -1,4 +1,4 @@
-"""The pinned Helm, promtool and checks of charts, for tests that need them; other tests read the rendered copy and need nothing."""
+"""The pinned Helm, promtool and checks of charts, for tests that need them; others read the rendered copy and need nothing."""
 
 from pathlib import Path
 

@@ -84,15 +84,16 @@ def test_the_page_of_settings_is_what_the_configurations_give() -> None:
 
 
 def test_the_chart_says_where_it_is_from() -> None:
-    """At the address of the plugin's manifest, with pages and pictures that the site of docs/ has."""
+    """At the address of the plugin's manifest, with pages and a picture of this repository."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     links = yaml.safe_load(chart["annotations"]["artifacthub.io/links"])
     assert chart["home"] == URL and chart["sources"] == [URL] and chart["maintainers"]
     assert chart["kubeVersion"] == ">=1.30.0-0"
-    docs = CHART.parents[1] / "docs"
-    assert (docs / chart["icon"].removeprefix(f"{URL}/")).is_file()
-    pages = [link["url"].removeprefix(f"{URL}/").rstrip("/") for link in links]
-    assert all((docs / f"{page}.md").is_file() for page in pages)
+    paths = [
+        chart["icon"].removeprefix(f"{URL}/raw/main/"),
+        *(link["url"].removeprefix(f"{URL}/blob/main/") for link in links),
+    ]
+    assert len(paths) == 3 and all((CHART.parents[1] / path).is_file() for path in paths)
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:

@@ -12,6 +12,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ class Places:
     archives: str = plugin.URL
     """The folder of krew's archives."""
     home: str = ""
+    """The repository, by its address at GitHub or a server with the same paths."""
     registry: str = ""
     """Of the image; without it the chart's users say where they pushed one."""
 
@@ -48,7 +50,9 @@ def main(arguments: list[str]) -> int:
         "--platform", default="", help="of the image: linux/amd64,linux/arm64; otherwise this machine's"
     )
     parser.add_argument("--archives-at", metavar="URL", default=plugin.URL, help="where krew finds the kubectl plugin")
-    parser.add_argument("--home", metavar="URL", default="", help="where people read about it: the manifest's homepage")
+    parser.add_argument(
+        "--home", metavar="URL", default="", help="the repository: homepage of krew's manifest and chart"
+    )
     parser.add_argument("--registry", metavar="HOST/PATH", default="", help="of the image, for the packaged chart")
     parser.add_argument("--tagged", action="store_true", help="only make the files, of the commit that has the tag")
     asked = parser.parse_args(arguments)
@@ -96,7 +100,7 @@ def _make_files(version: str, platform: str | None, places: Places) -> Path:
         old.unlink()
     _run("uv", "build", "--quiet", "--no-build-isolation", f"--python={sys.executable}", f"--out-dir={folder}")
     (folder / ".gitignore").unlink(missing_ok=True)  # uv's own, for folders that nobody else ignores
-    _package_chart(folder, places.registry)
+    _package_chart(folder, version, places)
     plugin.make(version, folder, url=places.archives, home=places.home)
     # The number has changed what .venv was made from, and nothing that is in it.
     for target, variable, suffix in (("sbom", "SBOM_FILE", "cdx.json"), ("licences", "LICENCES", "licences.tsv")):
@@ -111,14 +115,19 @@ def _make_files(version: str, platform: str | None, places: Places) -> Path:
     return folder
 
 
-def _package_chart(folder: Path, registry: str) -> None:
-    """Package the chart; with a registry its default image is the one that is published there."""
+def _package_chart(folder: Path, version: str, places: Places) -> None:
+    """Package the chart; it names the image that is published, and the pages of its version, where these places are given."""
     with TemporaryDirectory() as name:
         chart = copytree(CHART, Path(name) / "chart")
-        if registry:
-            values = chart / "values.yaml"
-            values.write_text(with_image(values.read_text(encoding="utf-8"), f"{registry}/gputopo"), encoding="utf-8")
+        if places.registry:
+            _change(chart / "values.yaml", lambda text: with_image(text, f"{places.registry}/gputopo"))
+        if places.home:
+            _change(chart / "Chart.yaml", lambda text: with_home(text, places.home, version))
         helm("package", chart, "--destination", folder)
+
+
+def _change(file: Path, change: Callable[[str], str]) -> None:
+    file.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def with_image(values: str, repository: str) -> str:
@@ -127,6 +136,11 @@ def with_image(values: str, repository: str) -> str:
     if count != 1:
         raise NoRelease("values.yaml: image.repository is not the empty string")
     return changed
+
+
+def with_home(chart: str, home: str, version: str) -> str:
+    """Write a repository's address, and the tag of a version, into the text of a Chart.yaml."""
+    return chart.replace("/main/docs/", f"/v{version}/docs/").replace(plugin.URL, home)
 
 
 def _refuse_changes() -> None:

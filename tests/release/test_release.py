@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.manifests.helm import CHART, HelmUnavailable, executable
-from tests.release.__main__ import with_image
+from tests.manifests.helm import CHART, HelmUnavailable, executable, helm
+from tests.release.__main__ import with_home, with_image
 from tests.release.numbers import NoRelease, notes, write_number
 from tests.release.plugin import PLATFORMS
 
@@ -78,6 +78,15 @@ def test_the_chart_that_is_published_names_the_image_that_is_published() -> None
     assert after["image"]["repository"] == "ghcr.io/someone/gputopo"
     before["image"]["repository"] = after["image"]["repository"]
     assert after == before
+
+
+def test_the_chart_that_is_published_names_the_repository_and_the_pages_of_its_version() -> None:
+    """Nothing of it is at an address that does not exist."""
+    text = with_home((CHART / "Chart.yaml").read_text(), "https://github.com/someone/gputopo", "9.8.7")
+    assert "example.com" not in text and "/main/" not in text
+    chart = yaml.safe_load(text)
+    assert chart["home"] == "https://github.com/someone/gputopo"
+    assert chart["icon"] == "https://github.com/someone/gputopo/raw/v9.8.7/docs/images/icon.svg"
 
 
 def test_values_without_an_empty_repository_are_refused() -> None:
@@ -176,10 +185,15 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     rendered = "\n".join(file.read_text() for file in (clone / "manifests/rendered").rglob("*.yaml"))
     assert ":9.8.7" in rendered
     sums = (folder / "SHA256SUMS").read_text()
-    made_again = released(clone, "9.8.7", "--tagged", "--registry=registry.example.com/someone")
+    places = ("--registry=registry.example.org/someone", "--home=https://example.org/someone")
+    made_again = released(clone, "9.8.7", "--tagged", *places)
     assert made_again.returncode == 0, made_again.stderr
     differing = set((folder / "SHA256SUMS").read_text().splitlines()) - set(sums.splitlines())
-    assert {line.split()[1] for line in differing} == {"gputopo-9.8.7.tgz"}
+    assert {line.split()[1] for line in differing} == {"gputopo-9.8.7.tgz", "gputopo.yaml"}
+    shown = helm("show", "all", folder / "gputopo-9.8.7.tgz")
+    assert (
+        'repository: "registry.example.org/someone/gputopo"' in shown and "home: https://example.org/someone" in shown
+    )
     untagged = released(clone, "9.8.6", "--tagged")
     assert (untagged.returncode, untagged.stderr) == (
         1, "release: the commit that is checked out has no tag v9.8.6\n",

@@ -1,12 +1,15 @@
 """The site of the documentation has a folder for each version, and begins at the newest release."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.release.numbers import NoRelease
 from tests.release.site import add
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def site(folder: Path, text: str) -> Path:
@@ -50,3 +53,8 @@ def test_what_is_no_version_is_refused(tmp_path: Path, version: str) -> None:
     """It would be a folder anywhere."""
     with pytest.raises(NoRelease):
         add(tmp_path, tmp_path, version)
+
+
+def test_the_theme_offers_the_versions() -> None:
+    """It reads the file that is written here only where it is told of this program's form."""
+    assert re.search(r"^  version: \{provider: mike\}$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
