@@ -76,8 +76,8 @@ def is_new(own: ControlPlane) -> bool:
 
 def helm_test(own: ControlPlane, folder: Path) -> tuple[int, subprocess.CompletedProcess[str]]:
     """Return how Helm ended, and how the container did."""
-    command = [executable(), "test", "gputopo", "--namespace", NAMESPACE, "--kubeconfig", own.kubeconfig()]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as helm:
+    words = ("test", "gputopo", "--namespace", NAMESPACE, "--kubeconfig", own.kubeconfig())
+    with subprocess.Popen([executable(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as helm:
         eventually(lambda: is_new(own))
         ended = run_container(own, folder)
         return helm.wait(60), ended

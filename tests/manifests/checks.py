@@ -43,7 +43,7 @@ def lint_chart(chart: Path, folder: Path, *values: str) -> subprocess.CompletedP
     programs = CHECKS.find_or_build(print)
     settings = _module(CHECKS.module, "github.com/helm/chart-testing/v3") / "etc"
     (folder / "helm").symlink_to(executable())
-    command = [
+    command: list[str | Path] = [
         programs / "ct", "lint", f"--charts={chart}",
         f"--chart-yaml-schema={settings / 'chart_schema.yaml'}", f"--lint-conf={settings / 'lintconf.yaml'}",
         "--check-version-increment=false", "--validate-maintainers=false",
@@ -64,7 +64,7 @@ def conform(objects: str, folder: Path, pins: str = NEWEST) -> dict[str, Any]:
     """
     for name, schema in _schemas(pins):
         (folder / f"{name}.json").write_text(json.dumps(schema), encoding="utf-8")
-    command = [
+    command: list[str | Path] = [
         CHECKS.find_or_build(print) / "kubeconform", "-strict", "-summary", "-output=json",
         f"-schema-location={folder}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
         f"-skip={','.join(NOT_OF_KUBERNETES)}",
