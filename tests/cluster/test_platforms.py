@@ -151,5 +151,5 @@ def test_accounts_may_use_their_constraints_and_no_others(binaries: Path) -> Non
 
 
 def _is_established(own: ControlPlane, definition: str) -> bool:
-    conditions = own.admin.get(definition).get("status", {}).get("conditions", ())
+    conditions = own.admin.get(definition).get("status", {}).get("conditions") or ()  # null until it was looked at
     return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
