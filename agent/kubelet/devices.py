@@ -76,6 +76,8 @@ class DeviceLists:
         """Grows whenever something else is to be told."""
         self.healthy: frozenset[str] = frozenset()
         """The devices that the kubelet may give away."""
+        self.numa_nodes: frozenset[tuple[str, int]] = frozenset()
+        """Those of them that have a NUMA node, with it."""
 
     @property
     def by_resource(self) -> Mapping[str, DeviceList]:
@@ -98,7 +100,9 @@ class DeviceLists:
                 self._grown.set()
             self._lists[resource].set(mine)
         self.changes += 1
-        self.healthy = frozenset(device.uuid for device in self.devices if device.healthy)
+        healthy = [device for device in self.devices if device.healthy]
+        self.healthy = frozenset(device.uuid for device in healthy)
+        self.numa_nodes = frozenset((each.uuid, each.numa_node) for each in healthy if each.numa_node is not None)
 
     def repeat(self) -> None:
         """Tell all the same again."""

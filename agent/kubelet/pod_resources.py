@@ -41,6 +41,8 @@ class Allocatable:
     """Healthy ones of each resource."""
     cpus: frozenset[int]
     """That a container can have for itself; none where the CPU manager is not static."""
+    numa_nodes: frozenset[tuple[str, int]]
+    """Healthy devices of ours, each with a NUMA node that it is near."""
 
 
 class PodResourcesClient:
@@ -65,10 +67,14 @@ class PodResourcesClient:
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
         found: dict[str, set[str]] = {}
+        near = set[tuple[str, int]]()
         for item in answer.devices:
-            found.setdefault(item.resource_name, set()).update(map(self._named, item.device_ids))
+            names = [*map(self._named, item.device_ids)]
+            found.setdefault(item.resource_name, set()).update(names)
+            if is_ours(item.resource_name, self._resource):
+                near.update((name, node.ID) for name in names for node in item.topology.nodes)
         devices = {resource: frozenset(ids) for resource, ids in found.items()}
-        return Allocatable(devices, frozenset(answer.cpu_ids))
+        return Allocatable(devices, frozenset(answer.cpu_ids), frozenset(near))
 
     async def close(self) -> None:
         """Let go of the socket; whoever waits for an answer gets none."""

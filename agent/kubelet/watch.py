@@ -68,6 +68,7 @@ class KubeletWatch:
         self._awaited, self._await_until = -1, 0.0
         self._setting = Setting(kubelet_socket=False)
         self._offered: Mapping[str, frozenset[str]] | None = None
+        self._numa_nodes: frozenset[tuple[str, int]] = frozenset()
         self._cpus: frozenset[int] = frozenset()
         self._held_cpus: frozenset[int] = frozenset()
         self._sliced: Sliced = {}
@@ -193,9 +194,12 @@ class KubeletWatch:
             await asyncio.sleep(self._settings.kubelet.interval)
 
     def _win_back(self, plugin: DevicePluginStatus) -> None:
-        """Register again when the kubelet has not had our devices for some looks, unless another plugin is alive."""
-        astray = bool(plugin.session) and self._allocatable not in (None, self._devices.healthy)
-        self._estranged = self._estranged + 1 if astray and not self._setting.rival else 0
+        """Register again when the kubelet has not had our devices for some looks, unless another plugin is alive.
+
+        After another plugin has ended, a kubelet before 1.37 has no devices. A later one returns to us, with the other's list.
+        """
+        is_astray = bool(plugin.session) and self._has_another_list
+        self._estranged = self._estranged + 1 if is_astray and not self._setting.rival else 0
         if self._enforcement and self._estranged > _PATIENCE:
             self._estranged = 0
             log.warning("the kubelet does not offer our devices, registering again")
@@ -218,6 +222,7 @@ class KubeletWatch:
         while True:
             found = await self._read_offered()
             self._offered = found.devices if found else None
+            self._numa_nodes = found.numa_nodes if found else frozenset()
             self._cpus = found.cpus if found else frozenset()
             is_taken = self._allocatable == self._devices.healthy
             if is_taken or not found or not is_served or clock() >= self._await_until:
@@ -231,6 +236,12 @@ class KubeletWatch:
             return None
         ours = (devices for name, devices in self._offered.items() if is_ours(name, self._settings.resource))
         return frozenset().union(*ours)
+
+    @property
+    def _has_another_list(self) -> bool:
+        """Whether the kubelet would give away other devices than ours, or takes them to be near other NUMA nodes."""
+        ours = self._devices.healthy, self._devices.numa_nodes
+        return self._offered is not None and (self._allocatable, self._numa_nodes) != ours
 
     async def _read_offered(self) -> Allocatable | None:
         try:

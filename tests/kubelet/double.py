@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -101,9 +102,12 @@ class KubeletDouble:
         """From hearing a list of devices to offering them."""
         self.numa_nodes: dict[str, list[int]] = {}
         """Device → what the plugin said last that it is near."""
+        self.returns_to_others = False
+        """Whether, as since 1.37, the end of a plugin leaves the resource to another one that is connected."""
         self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._endpoints: dict[str, PluginEndpoint] = {}
+        self._endpoints: dict[str, list[PluginEndpoint]] = {}
+        """Resource → the plugins that are connected, the newest last."""
         self._queue = asyncio.Lock()
 
     @property
@@ -165,7 +169,7 @@ class KubeletDouble:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        for endpoint in self._endpoints.values():
+        for endpoint in chain.from_iterable(self._endpoints.values()):
             await endpoint.channel.close()
         self._endpoints.clear()
 
@@ -205,7 +209,8 @@ class KubeletDouble:
     async def _dial(self, socket: Path, manager: DeviceManager) -> None:
         endpoint = PluginEndpoint(socket, lambda *call: self.calls.append(call))
         await endpoint.connect()
-        self._endpoints[manager.resource] = manager.endpoint = endpoint
+        self._endpoints.setdefault(manager.resource, []).append(endpoint)
+        manager.endpoint = endpoint
         self._spawn(self._listen(endpoint, manager))
 
     async def _listen(self, endpoint: PluginEndpoint, manager: DeviceManager) -> None:
@@ -218,11 +223,22 @@ class KubeletDouble:
                 manager.listed({device.ID: device.health == "Healthy" for device in response.devices})
         except grpc.aio.AioRpcError:
             pass
-        finally:  # the flaw of 1.36: whoever's stream ends, it is the present plugin that is let go
-            present = self._endpoints.pop(manager.resource, None)
+        finally:
+            await self._disconnected(endpoint, manager)
+
+    async def _disconnected(self, endpoint: PluginEndpoint, manager: DeviceManager) -> None:
+        connected = self._endpoints.pop(manager.resource, [])
+        gone = connected[-1:]  # the flaw of 1.36: whoever's stream ends, it is the present plugin that is let go
+        if self.returns_to_others:
+            gone = [endpoint]
+            connected.remove(endpoint)
+            self._endpoints[manager.resource] = connected
+        if self.returns_to_others and connected:
+            manager.endpoint = self._random.choice(connected)  # and the list stays that of the one which is gone
+        else:
             manager.disconnected()
-            if present:
-                await present.channel.close()
+        for each in gone:
+            await each.channel.close()
 
     async def _admit_all(self, pods: Sequence[Pod]) -> None:
         async with self._queue:
@@ -311,6 +327,9 @@ class _PodResources(PodResourcesListerServicer):
 
     async def GetAllocatableResources(self, request: Any, context: Any) -> resources.AllocatableResourcesResponse:
         offered = [_devices(each, gpu) for each in self._kubelet.managers for gpu in sorted(each.healthy)]
+        for item in offered:
+            near = self._kubelet.numa_nodes.get(item.device_ids[0], ())
+            item.topology.nodes.extend(resources.NUMANode(ID=numa_node) for numa_node in near)
         return resources.AllocatableResourcesResponse(devices=offered)
 
     def _pod(self, pod: Pod) -> resources.PodResources:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
-from agent.kubelet.api.deviceplugin_pb2 import DevicePluginOptions, Empty, ListAndWatchResponse, RegisterRequest
+from agent.kubelet.api.deviceplugin_pb2 import Device, DevicePluginOptions, Empty, ListAndWatchResponse, RegisterRequest
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer, add_DevicePluginServicer_to_server
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
@@ -65,20 +65,26 @@ async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
         assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]
 
 
-async def test_resource_is_won_back_from_a_plugin_that_came_and_went(tmp_path: Path) -> None:
-    """The kubelet goes on listening to us then, and asks nobody; our own stream never ends."""
-    async with AgentOnNode(tmp_path) as node:
-        async with other_plugin(node):
-            await until(lambda: node.kubelet.registrations >= 2)
+@pytest.mark.parametrize("returns_to_others", [False, True], ids=["before-1.37", "since-1.37"])
+async def test_resource_is_won_back_from_a_plugin_that_came_and_went(tmp_path: Path, returns_to_others: bool) -> None:
+    """Our own stream never ends. A kubelet before 1.37 has no devices then, and a later one has the other's list.
+
+    That list has our devices, and no NUMA nodes.
+    """
+    async with AgentOnNode(tmp_path, settings={"kubelet.topologyManager.policy": "restricted"}) as node:
+        node.kubelet.returns_to_others = returns_to_others
+        near = dict(node.kubelet.numa_nodes)
+        async with other_plugin(node) as listed:
+            await listed.wait()
         await until(lambda: node.kubelet.registrations >= 3)
-        await until(lambda: node.kubelet.allocatable == 8 and node.kubelet.devices.healthy == set(node.gpus))
+        await until(lambda: node.kubelet.devices.healthy == set(node.gpus) and node.kubelet.numa_nodes == near)
         assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]
 
 
 async def test_end_of_our_stream_means_register_again(tmp_path: Path) -> None:
     """The kubelet drops whoever is registered when any older stream of the resource ends; no look has to find that out."""
     async with AgentOnNode(tmp_path, settings={"kubelet.interval": "1h"}) as node:
-        present = node.kubelet._endpoints[GPU_RESOURCE]
+        [present] = node.kubelet._endpoints[GPU_RESOURCE]
         await present.channel.close()
         await until(lambda: node.kubelet.registrations >= 2)
         await until(lambda: node.kubelet.allocatable == 8)
@@ -170,27 +176,34 @@ async def test_reboot_renumbers_and_nothing_is_mixed_up(tmp_path: Path, turn: in
 
 
 class other_plugin:  # noqa: N801 - used as a context
-    """Another plugin that registers for our resource, and ends."""
+    """Another plugin that registers for our resource, lists the same devices without NUMA nodes, and ends."""
 
     def __init__(self, node: AgentOnNode) -> None:
         self._node = node
 
-    async def __aenter__(self) -> None:
-        self._server = grpc.aio.server()
-        add_DevicePluginServicer_to_server(_Silent(), self._server)
+    async def __aenter__(self) -> asyncio.Event:
+        """Return what is set once the kubelet has the list."""
+        service, self._server = _Other(self._node.gpus), grpc.aio.server()
+        add_DevicePluginServicer_to_server(service, self._server)
         self._server.add_insecure_port(f"unix:{self._node.kubelet.plugins / 'other.sock'}")
         await self._server.start()
         await self._node.kubelet.register(RegisterRequest(endpoint="other.sock", resource_name=GPU_RESOURCE))
+        return service.listed
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop(None)
         del self._server
 
 
-class _Silent(DevicePluginServicer):
+class _Other(DevicePluginServicer):
+    def __init__(self, gpus: Sequence[str]) -> None:
+        self._devices = [Device(ID=gpu, health="Healthy") for gpu in gpus]
+        self.listed = asyncio.Event()
+
     async def GetDevicePluginOptions(self, request: Empty, context: object) -> DevicePluginOptions:
         return DevicePluginOptions()
 
     async def ListAndWatch(self, request: Empty, context: object) -> AsyncIterator[ListAndWatchResponse]:
+        yield ListAndWatchResponse(devices=self._devices)
+        self.listed.set()
         await asyncio.Event().wait()
-        yield ListAndWatchResponse()
