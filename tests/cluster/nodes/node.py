@@ -203,10 +203,15 @@ class GpuNode:
 
     def offered(self) -> set[str]:
         """Return the devices that the kubelet knows to be healthy now, held or not; empty while there is no kubelet."""
+        return {*self.numa_nodes()}
+
+    def numa_nodes(self) -> dict[str, list[int]]:
+        """Return offered device → the NUMA nodes that it is near, as the kubelet was told; empty while there is no kubelet."""
         try:
-            return set(self._ask("allocatable"))
+            near: dict[str, list[int]] = self._ask("allocatable")
         except subprocess.CalledProcessError:
-            return set()
+            return {}
+        return near
 
     def held(self, resource: str = GPU, listed: Iterable[Holding] | None = None) -> dict[tuple[str, str], set[str]]:
         """Return the devices of each container, by pod and container name; those that were `listed`, or now."""

@@ -125,11 +125,16 @@ func printAllocatable(connection *grpc.ClientConn) error {
 	if err != nil {
 		return err
 	}
-	ids := []string{}
+	near := map[string][]int64{}
 	for _, devices := range all.Devices {
-		ids = append(ids, devices.DeviceIds...)
+		for _, id := range devices.DeviceIds {
+			near[id] = append([]int64{}, near[id]...)
+			for _, node := range devices.Topology.GetNodes() {
+				near[id] = append(near[id], node.ID)
+			}
+		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(ids)
+	return json.NewEncoder(os.Stdout).Encode(near)
 }
 
 func answerRequests(connection *grpc.ClientConn) error {

@@ -2,7 +2,8 @@
 //
 // Usage: wilful FOLDER RESOURCE ID[:NUMA]..., with the kubelet's device plugin folder. Of the free devices it prefers some at
 // random. It registers anew whenever the kubelet has made its socket anew. Each question is added as a line to the file named by
-// the variable RECORD, if there is one: `prefer available=8 must_include=0 size=2` or `allocate size=2`.
+// the variable RECORD, if there is one: `prefer available=8 must_include=0 size=2` or `allocate size=2`. It prints `listed` each time that
+// a kubelet has connected and has the list.
 package main
 
 import (
@@ -121,6 +122,7 @@ func (w *wilful) ListAndWatch(_ *plugin.Empty, stream grpc.ServerStreamingServer
 	if err := stream.Send(&plugin.ListAndWatchResponse{Devices: w.devices}); err != nil {
 		return err
 	}
+	fmt.Println("listed")
 	<-stream.Context().Done()
 	return nil
 }
