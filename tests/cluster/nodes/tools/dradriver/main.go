@@ -21,6 +21,9 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
+// The kubelet asks for the devices' health where it is among the services, and before 1.37 everywhere.
+const healthService = "v1.DRAResourceHealth"
+
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
@@ -74,7 +77,7 @@ func fail(err error) {
 }
 
 func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	versions := []string{dra.DRAPluginService}
+	versions := []string{dra.DRAPluginService, healthService}
 	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: d.name, Endpoint: d.endpoint, SupportedVersions: versions}, nil
 }
 
