@@ -41,7 +41,7 @@ def cache() -> Path:
 
 
 def kubernetes_version(folder: Path) -> str:
-    """Return what the scheduler there calls itself, such as `v1.36.2`."""
+    """Return what the scheduler there calls itself, such as `v1.37.2`."""
     command = [str(folder / "kube-scheduler"), "--version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - what was named
     return printed.split()[-1] if printed.split() else "unknown"

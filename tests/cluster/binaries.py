@@ -40,7 +40,7 @@ def wanted() -> str:
 
 
 def kubernetes_version(pins: str = NEWEST) -> str:
-    """Return the version that a `.mod` file of `kube/` pins, such as `v1.36.2`."""
+    """Return the version that a `.mod` file of `kube/` pins, such as `v1.37.2`."""
     pinned = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (MODULE / f"{pins}.mod").read_text(), re.MULTILINE)
     assert pinned is not None, f"{pins}.mod pins k8s.io/kubernetes"
     return pinned[1]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.api import Json
-from tests.cluster.binaries import kubernetes_version, wanted
+from tests.cluster.binaries import is_oldest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
 from tests.cluster.installation import USERS, Installation
@@ -20,8 +20,7 @@ from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.world.kubelets import running_kubelets
 
-MINOR = int(kubernetes_version(wanted()).split(".")[1])
-pytestmark = pytest.mark.skipif(MINOR < 37, reason="before Kubernetes 1.37 PodGroups are not beta")
+pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 
 GATES = {"feature-gates": "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"}
 API = "scheduling.k8s.io/v1beta1"

@@ -39,7 +39,7 @@ def plane(binaries: Path) -> Iterator[ControlPlane]:
         yield own
 
 
-def chart(mode: str, *settings: str, kube: str = "v1.36.2", apis: tuple[str, ...] = ()) -> str:
+def chart(mode: str, *settings: str, kube: str = "v1.37.2", apis: tuple[str, ...] = ()) -> str:
     """Return what the chart gives for the name of the scheduler alone; skip without Helm."""
     words = [word for each in (f"policies.schedulerName.mode={mode}", *settings) for word in ("--set", each)]
     offered = [word for each in apis for word in ("--api-versions", each)]

@@ -13,7 +13,7 @@ from tests.manifests.rendered import outdated
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
 
 
-def render(*settings: str, cluster: str = "v1.36.2", namespace: str = "gputopo-system") -> str:
+def render(*settings: str, cluster: str = "v1.37.2", namespace: str = "gputopo-system") -> str:
     values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
     return helm("template", "gputopo", CHART, "-n", namespace, "--kube-version", cluster, "--skip-tests", *values)
 
@@ -412,7 +412,7 @@ def test_policies_can_be_left_out() -> None:
     assert "gputopo-scheduled-pods" not in rendered and "gputopo-pod-allocations" in rendered
 
 
-def kinds_of_policies(*settings: str, cluster: str = "v1.36.2") -> list[str]:
+def kinds_of_policies(*settings: str, cluster: str = "v1.37.2") -> list[str]:
     """Return the kinds of the policy about the name of the scheduler, and of its binding."""
     objects = [each for each in yaml.safe_load_all(render(*settings, cluster=cluster)) if each]
     return [each["kind"] for each in objects if each["metadata"]["name"] == "gputopo-scheduler-name"]
@@ -464,7 +464,7 @@ def test_notes_print_the_stanza_of_the_configuration() -> None:
         ("image.repository=", "build one from the Containerfile"),
         ("image.digest=latest", "does not match pattern"),
         ("schedulerName=default-scheduler", "Choose another name"),
-        ("scheduler.image.tag=v1.37.0", "must have the minor version of the API server"),
+        ("scheduler.image.tag=v1.38.0", "must have the minor version of the API server"),
         ("scheduler.image.tag=v1.34.1", "must have the minor version of the API server"),
         ("scheduler.httpTimeoutSeconds=2", "minimum: got 2, want 5"),
         ("extender.bindDeadlineSeconds=5", "must be longer than extender.bindDeadlineSeconds"),
