@@ -19,7 +19,7 @@ from agent.config import AgentConfiguration, load
 from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_nvml
+from agent.gpus.nvml.reader import read_nvml
 from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
 from topology.formats.matrix import print_matrix

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from agent.gpus.facts import GpuFacts, Known, value_of
-from agent.gpus.readings import Reading
+from agent.gpus.health.readings import Reading
 from agent.health.record import State
 
 _Value = Callable[[GpuFacts], float | None]

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from agent.gpu_metrics import GpuSeries
 from agent.gpus.activity import Activity
 from agent.gpus.discovery import Discovery
-from agent.gpus.readings import Reading
+from agent.gpus.health.readings import Reading
 from agent.health.record import State
 from agent.monitoring.series import ActivitySeries, HolderSeries
 from agent.plugin.pods import ListedPod

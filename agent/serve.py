@@ -16,19 +16,19 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.config import Metrics as MetricsSettings
-from agent.gpus.access import NvmlAccess
 from agent.gpus.activity import ActivityPort
-from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.health_file import HealthFile
+from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml import read_nvml, read_processes
-from agent.gpus.nvml_activity import read_activity
-from agent.gpus.nvml_events import follow_xids
-from agent.gpus.nvml_limits import read_limits, set_limits
-from agent.gpus.patience import PatientNvml
-from agent.gpus.shares import SharingRule
-from agent.gpus.xid_watch import XidWatch
+from agent.gpus.nvml.access import NvmlAccess
+from agent.gpus.nvml.activity_reader import read_activity
+from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
+from agent.gpus.nvml.patience import PatientNvml
+from agent.gpus.nvml.reader import read_nvml, read_processes
+from agent.gpus.nvml.xid_events import follow_xids
+from agent.gpus.sharing_rule import SharingRule
 from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.links import LinkChange
 from agent.health.node import Change

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.faults import blackout_status, closed_status
-from agent.gpus.health import Health
+from agent.gpus.health.gpu_health import Health
 from agent.gpus.host import Host
-from agent.gpus.shares import SharingRule
+from agent.gpus.sharing_rule import SharingRule
 from topology.node.status import NodeStatus
 
 

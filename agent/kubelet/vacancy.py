@@ -16,7 +16,7 @@ import structlog
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Answer, Process, ProcessPort
-from agent.gpus.patience import aside
+from agent.gpus.nvml.patience import aside
 from agent.plugin.vacancy import occupants
 
 log = structlog.get_logger()

@@ -15,10 +15,10 @@ from pathlib import Path
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.facts import Answer, Known, Missing
 from agent.gpus.memory_limits import Place, ReadLimits, SetLimits, Standing
-from agent.gpus.patience import TIMED_OUT
+from agent.gpus.nvml.access import CLOSED, PAUSED
+from agent.gpus.nvml.patience import TIMED_OUT
 from agent.limits import mps
 from agent.limits.cgroups import PodCgroups
 from agent.limits.level import NOT_LOOKED, Ground, Level, decide, refused

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from agent.gpus.patience import aside
+from agent.gpus.nvml.patience import aside
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pytest
 from agent.gpus.discovery import NOTHING, Discovery, discover
 from agent.gpus.facts import NvmlFacts
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_nvml
+from agent.gpus.nvml.reader import read_nvml
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
 Read = Callable[[str | Path], NvmlFacts]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.gpus.critical_errors import Xid
 from agent.gpus.discovery import NOTHING
-from agent.gpus.health import Health
+from agent.gpus.health.gpu_health import Health
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml import read_nvml
-from agent.gpus.xids import Xid
+from agent.gpus.nvml.reader import read_nvml
 from agent.health.policy import Policy
 from agent.metrics import Metrics
 from tests.nvml.library import FakeNvml, machine

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.access import CLOSED, PAUSED
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.patience import TIMED_OUT
+from agent.gpus.nvml.access import CLOSED, PAUSED
+from agent.gpus.nvml.patience import TIMED_OUT
 from agent.metrics import Metrics
 from agent.node.condition import NodeCondition, gpus_healthy
 from agent.node.look import Look

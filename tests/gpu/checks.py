@@ -20,10 +20,10 @@ from agent.gpus.activity import Activity
 from agent.gpus.discovery import discover
 from agent.gpus.facts import Answer, GpuFacts, Known, Missing, value_of
 from agent.gpus.host import Host
-from agent.gpus.nvml import opened, read_nvml, read_processes
-from agent.gpus.nvml_activity import read_activity
-from agent.gpus.nvml_answers import ask
-from agent.gpus.nvml_events import follow_xids
+from agent.gpus.nvml.activity_reader import read_activity
+from agent.gpus.nvml.answers import ask
+from agent.gpus.nvml.reader import opened, read_nvml, read_processes
+from agent.gpus.nvml.xid_events import follow_xids
 from tests.gpu import smi
 from tests.gpu.fields import FACTS, FIGURES, NODE_FACTS, Figure
 from tests.gpu.report import Result, Row, compared, skipped, told

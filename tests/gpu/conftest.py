@@ -16,7 +16,7 @@ import pytest
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Known, value_of
 from agent.gpus.host import Host
-from agent.gpus.nvml import opened, read_nvml
+from agent.gpus.nvml.reader import opened, read_nvml
 from tests.conftest import ROOT
 from tests.gpu import smi
 from tests.gpu.report import Machine, Report

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from agent.config import AgentConfiguration, load
 from agent.gpus.facts import NvmlFacts, NvmlPort
-from agent.gpus.health import Health
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml import read_nvml, read_processes
-from agent.gpus.nvml_events import follow_xids
-from agent.gpus.xid_watch import XidWatch
+from agent.gpus.nvml.reader import read_nvml, read_processes
+from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn

@@ -14,10 +14,10 @@ from typing import Any
 import pynvml
 
 from agent.gpus.facts import Known, value_of
-from agent.gpus.nvml import opened, read_nvml, read_processes
-from agent.gpus.nvml_activity import read_activity
-from agent.gpus.nvml_answers import code_of
-from agent.gpus.nvml_events import follow_xids
+from agent.gpus.nvml.activity_reader import read_activity
+from agent.gpus.nvml.answers import code_of
+from agent.gpus.nvml.reader import opened, read_nvml, read_processes
+from agent.gpus.nvml.xid_events import follow_xids
 
 _PROCESS_NAME = "nvmlSystemGetProcessName"
 _TYPES = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from agent.config import Kubelet
 from agent.config import load as load_agent
 from agent.errors import ApiError, ConfigurationError
-from agent.gpus.health_file import HealthFile
+from agent.gpus.health.health_file import HealthFile
 from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
 from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
 from agent.limits.cgroups import PodCgroups, pod_of

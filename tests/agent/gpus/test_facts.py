@@ -14,7 +14,7 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.discovery import discover
 from agent.gpus.facts import Fabric, FabricHealth, FabricState, Gap, Known, Missing, Process, Watched
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_processes
+from agent.gpus.nvml.reader import read_processes
 from tests.agent.conftest import Discover, Read
 from tests.nvml.library import FakeNvml, machine
 from topology.node.model import Gpu, NvlinkDomain

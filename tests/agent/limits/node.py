@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
-from agent.gpus.nvml_limits import read_limits, set_limits
+from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
 from agent.limits.cgroups import PodCgroups
 from agent.limits.level import Level
 from agent.limits.limiter import Limiter, Means

@@ -8,8 +8,8 @@ import pytest
 
 from agent.gpus.facts import Process
 from agent.gpus.memory_limits import Place
-from agent.gpus.nvml import read_nvml
-from agent.gpus.nvml_limits import read_limits, set_limits
+from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
+from agent.gpus.nvml.reader import read_nvml
 from agent.limits.cgroups import PodCgroups, pod_of
 from agent.limits.foreign import ForeignMemory, Held, beyond_shares, used_by_pod
 from agent.limits.share import GIB, Share

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.access import PAUSED
 from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
+from agent.gpus.nvml.access import PAUSED
 from agent.limits.announcement import announce_level
 from agent.limits.limiter import Limiter, Means
 from agent.limits.visits import Visits

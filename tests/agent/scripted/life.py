@@ -8,16 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 
+from agent.gpus.critical_errors import Coverage, Xid
 from agent.gpus.facts import NvmlFacts
-from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.health_file import HealthFile
+from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml import read_nvml
-from agent.gpus.nvml_events import follow_xids
-from agent.gpus.patience import PatientNvml
-from agent.gpus.xid_watch import XidWatch
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.nvml.patience import PatientNvml
+from agent.gpus.nvml.reader import read_nvml
+from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.metrics import Metrics

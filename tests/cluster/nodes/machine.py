@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent.gpus.discovery import discover
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_nvml
+from agent.gpus.nvml.reader import read_nvml
 from tests.nvml.library import SONAME, FakeNvml, machine, missing_in
 from topology.node.model import NodeTopology
 

@@ -10,8 +10,8 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.health import Health
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.critical_errors import Coverage, Xid
+from agent.gpus.health.gpu_health import Health
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ class XidWatch:
     """Runs from `start` to `close`.
 
     Args:
-        follow: Yields as `nvml_events.follow_xids` does.
+        follow: Yields as `xid_events.follow_xids` does.
         health: Is told.
         discover: Is called when a GPU has become unhealthy, or perhaps has.
 

@@ -9,13 +9,13 @@ import pytest
 
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.facts import Answer, FarEnd, Gap, Known, Missing, NvLink
-from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.health_file import HealthFile
+from agent.gpus.health.link_watch import DOWN, NOT_YET
 from agent.gpus.host import Host
-from agent.gpus.link_watch import DOWN, NOT_YET
 from agent.gpus.machine import Machine
 from agent.gpus.nvlinks import Downgrade
-from agent.gpus.nvml import read_nvml
+from agent.gpus.nvml.reader import read_nvml
 from agent.health.links import LinkChange
 from agent.health.policy import Policy
 from tests.agent.builders import gpu_facts, machine_of

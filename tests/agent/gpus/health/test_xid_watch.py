@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.health import Health
-from agent.gpus.nvml_events import follow_xids
-from agent.gpus.xid_watch import XidWatch
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.critical_errors import Coverage, Xid
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.xid_watch import XidWatch
+from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.policy import Policy
 from tests.extender.polling import until
 from tests.nvml.library import FakeNvml

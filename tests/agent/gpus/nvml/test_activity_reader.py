@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.activity import Activity, ClockReason
-from agent.gpus.nvml_activity import read_activity
+from agent.gpus.nvml.activity_reader import read_activity
 from tests.nvml.library import FakeNvml, machine
 
 Described = Callable[..., Path]

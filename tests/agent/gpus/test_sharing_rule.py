@@ -10,7 +10,7 @@ import pytest
 from agent.gpus.discovery import NOTHING, Discovery, discover
 from agent.gpus.facts import Answer, Gap, Known, Memory, Missing, NvmlFacts
 from agent.gpus.host import Host
-from agent.gpus.shares import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
+from agent.gpus.sharing_rule import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
 from tests.agent.builders import gpu_facts, machine_of
 from tests.agent.conftest import Read
 

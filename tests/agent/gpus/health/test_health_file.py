@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.health_file import HealthFile
+from agent.gpus.health.health_file import HealthFile
 from agent.health.memory import Memory
 from agent.health.record import GpuRecord
 

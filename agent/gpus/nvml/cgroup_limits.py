@@ -12,8 +12,8 @@ import pynvml
 
 from agent.gpus.facts import Answer, Known, Missing
 from agent.gpus.memory_limits import Place, Standing
-from agent.gpus.nvml import opened
-from agent.gpus.nvml_answers import ask, mapped
+from agent.gpus.nvml.answers import ask, mapped
+from agent.gpus.nvml.reader import opened
 
 _NO_LIMIT = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
-from agent.gpus.xids import Xid
+from agent.gpus.critical_errors import Xid
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.health_file import HealthFile
 from agent.health import evidence
 from agent.health.clock_steps import last_event, moved
 from agent.health.concerns import Concern, Held

@@ -13,8 +13,8 @@ import pynvml
 
 from agent.gpus.activity import Activity, ClockReason
 from agent.gpus.facts import Known, value_of
-from agent.gpus.nvml import opened, unavailable
-from agent.gpus.nvml_answers import ask
+from agent.gpus.nvml.answers import ask
+from agent.gpus.nvml.reader import opened, unavailable
 
 _CLOCK_REASONS = {
     pynvml.nvmlClocksEventReasonGpuIdle: ClockReason.IDLE,

@@ -11,7 +11,7 @@ from agent.gpus.facts import Known, RemappedRows
 from agent.gpus.faults import blackout_status, gpu_status
 from agent.health.evidence import RecoveryAction
 from tests.agent.builders import discovery, gpu_facts
-from tests.agent.gpus.life import HOLD, Life, said
+from tests.agent.gpus.health.life import HOLD, Life, said
 from topology.annotations.overrides import Override, Word
 from topology.node.status import NodeStatus, Outlook
 

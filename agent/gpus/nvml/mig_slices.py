@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from agent.gpus.facts import Answer, Known, MigDevice, Missing
-from agent.gpus.nvml_answers import ask, mapped
+from agent.gpus.nvml.answers import ask, mapped
 from topology.node.slices import MAX_SLICES_PER_GPU
 
 _GIB, _MIB = 1 << 30, 1 << 20

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
+from agent.gpus.critical_errors import Coverage
 from agent.gpus.discovery import NOTHING
 from agent.gpus.facts import Gap, Known, Missing, RemappedRows
-from agent.gpus.health import Health
+from agent.gpus.health.gpu_health import Health
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml import read_nvml
-from agent.gpus.xids import Coverage
+from agent.gpus.nvml.reader import read_nvml
 from agent.health.evidence import RecoveryAction
 from agent.health.memory import Memory, encode_memory
 from agent.health.policy import Policy
 from tests.agent.builders import discovery, machine_of
-from tests.agent.gpus.life import HOLD, Life, said
+from tests.agent.gpus.health.life import HOLD, Life, said
 from tests.nvml.library import FakeNvml, machine
 from topology.annotations.overrides import Override, Word, encode_overrides
 from topology.node.status import Outlook

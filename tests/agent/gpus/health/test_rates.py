@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.gpus.rates import Rates
+from agent.gpus.health.rates import Rates
 
 READINGS = st.lists(
     st.tuples(st.floats(0, 1000), st.integers(0, 10**6), st.booleans()), max_size=30

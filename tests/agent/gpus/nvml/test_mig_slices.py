@@ -9,7 +9,7 @@ import pytest
 
 from agent.gpus.discovery import discover
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_processes
+from agent.gpus.nvml.reader import read_processes
 from tests.agent.conftest import Discover, Read
 from tests.nvml.library import FakeNvml
 from topology.node.slices import Slice

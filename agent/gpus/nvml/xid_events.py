@@ -7,10 +7,10 @@ from typing import Any
 
 import pynvml
 
+from agent.gpus.critical_errors import Coverage, Xid
 from agent.gpus.facts import Known, Missing
-from agent.gpus.nvml import unavailable
-from agent.gpus.nvml_answers import ask
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.nvml.answers import ask
+from agent.gpus.nvml.reader import unavailable
 
 _XID = pynvml.nvmlEventTypeXidCriticalError
 _WAIT_MS = 250

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.access import CLOSED, PAUSED, NvmlAccess
+from agent.gpus.nvml.access import CLOSED, PAUSED, NvmlAccess
 
 
 class Nvml:

@@ -1,4 +1,4 @@
-"""Read the facts through `nvidia-ml-py`; what is watched over time is in `nvml_watched`.
+"""Read the facts through `nvidia-ml-py`; what is watched over time is in `counters`.
 
 It turns NVML's numbers, structs and exceptions into our values and knows the binding's traps; it decides nothing.
 """
@@ -35,9 +35,9 @@ from agent.gpus.facts import (
     Process,
     RemappedRows,
 )
-from agent.gpus.nvml_answers import ask, code_of, looked_up, mapped, within
-from agent.gpus.nvml_slices import read_mig_devices
-from agent.gpus.nvml_watched import watched
+from agent.gpus.nvml.answers import ask, code_of, looked_up, mapped, within
+from agent.gpus.nvml.counters import watched
+from agent.gpus.nvml.mig_slices import read_mig_devices
 from topology.node.links import PciePath
 
 _UNAVAILABLE = {

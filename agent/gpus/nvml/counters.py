@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import pynvml
 
 from agent.gpus.facts import Answer, Gap, Known, Missing, NvLink, Watched, value_of
-from agent.gpus.nvml_answers import Field, ask, fields, looked_up, mapped, within
+from agent.gpus.nvml.answers import Field, ask, fields, looked_up, mapped, within
 from agent.health.evidence import RecoveryAction
 
 Key = TypeVar("Key")

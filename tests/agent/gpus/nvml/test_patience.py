@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import NvmlFacts
-from agent.gpus.patience import TIMED_OUT, PatientNvml
+from agent.gpus.nvml.patience import TIMED_OUT, PatientNvml
 from tests.agent.builders import machine_of
 
 FACTS = machine_of("GPU-1")

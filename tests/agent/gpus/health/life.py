@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from agent.gpus.critical_errors import Xid
 from agent.gpus.facts import Known
-from agent.gpus.health import Health
-from agent.gpus.health_file import HealthFile
-from agent.gpus.xids import Xid
+from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.health_file import HealthFile
 from agent.health.policy import Policy
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from topology.annotations.overrides import Override, encode_overrides

@@ -12,12 +12,12 @@ from typing import Protocol
 
 import structlog
 
+from agent.gpus.critical_errors import Coverage, Xid
 from agent.gpus.facts import GpuFacts, Known, NvmlFacts, Watched, value_of
 from agent.gpus.faults import is_lost
-from agent.gpus.link_watch import faults, usable
-from agent.gpus.rates import Rates
-from agent.gpus.readings import Reading, XidCount
-from agent.gpus.xids import Coverage, Xid
+from agent.gpus.health.link_watch import faults, usable
+from agent.gpus.health.rates import Rates
+from agent.gpus.health.readings import Reading, XidCount
 from agent.health import evidence
 from agent.health.links import LinkChange, NodeLinks
 from agent.health.memory import Memory
