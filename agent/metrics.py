@@ -12,7 +12,7 @@ from agent.gpus.discovery import Discovery
 from agent.gpus.health.readings import Reading
 from agent.health.record import State
 from agent.monitoring.series import ActivitySeries, HolderSeries
-from agent.plugin.pods import ListedPod
+from agent.plugin.pods.listed_pods import ListedPod
 from topology.node.sharing import Limits
 
 

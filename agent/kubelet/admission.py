@@ -17,12 +17,12 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.pod_lists import PodLists
 from agent.limits.share import Share, shares_of
 from agent.node.ledger import LedgerReader
-from agent.plugin.choose import Ask, Grant, Refusal
-from agent.plugin.forms import Form, Plans
+from agent.plugin.choice.choose import Ask, Grant, Refusal
+from agent.plugin.choice.forms import Form, Plans
+from agent.plugin.devices.share_devices import brief
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
-from agent.plugin.identify import Identity, Planned, Unknown, identify
-from agent.plugin.pods import ListedPod, listed_gpus, plans_of
-from agent.plugin.share_devices import brief
+from agent.plugin.pods.identify import Identity, Planned, Unknown, identify
+from agent.plugin.pods.listed_pods import ListedPod, listed_gpus, plans_of
 
 log = structlog.get_logger()
 

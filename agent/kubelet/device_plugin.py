@@ -18,9 +18,9 @@ from agent.kubelet.devices import Device, DeviceList
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
 from agent.limits.share import Share
-from agent.plugin.choose import Ask, Grant
-from agent.plugin.forms import Form
-from agent.plugin.offers import gpu_of
+from agent.plugin.choice.choose import Ask, Grant
+from agent.plugin.choice.forms import Form
+from agent.plugin.devices.offers import gpu_of
 from topology.node.nics import nics_of
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"

@@ -23,10 +23,10 @@ from agent.kubelet.vacancy import Vacancy
 from agent.limits.limiter import Limiter
 from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.choose import Scorer
-from agent.plugin.forms import Form, Shared, Whole
+from agent.plugin.choice.choose import Scorer
+from agent.plugin.choice.forms import Form, Shared, Whole
+from agent.plugin.choice.shares import Shareable
 from agent.plugin.readiness import Setting
-from agent.plugin.shares import Shareable
 from topology.annotations import keys
 from topology.annotations.codec import digest
 

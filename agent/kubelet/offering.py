@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.kubelet.devices import Device, DeviceLists
-from agent.plugin.offers import REPLICA, Sliced, gpu_of
-from agent.plugin.pods import ListedPod, PodPlan, listed_gpus
-from agent.plugin.share_devices import share_devices
+from agent.plugin.devices.offers import REPLICA, Sliced, gpu_of
+from agent.plugin.devices.share_devices import share_devices
+from agent.plugin.pods.listed_pods import ListedPod, PodPlan, listed_gpus
 from agent.plugin.withdrawal import Told, withdrawn
 from topology.node.silicon import NO_SLICES, Silicon
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agent.plugin.arrivals import Arrivals
-from agent.plugin.pods import Key, ListedPod
+from agent.plugin.pods.arrivals import Arrivals
+from agent.plugin.pods.listed_pods import Key, ListedPod
 
 
 class PodLister(Protocol):

@@ -23,8 +23,8 @@ from agent.kubelet.api.podresources_pb2 import (
     PodResources,
 )
 from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerStub
-from agent.plugin.mig import is_ours
-from agent.plugin.pods import ListedContainer, ListedPod
+from agent.plugin.devices.mig import is_ours
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 
 _RETRY_SECONDS: Final = 0.012
 _MAX_BYTES = 16 * 1024 * 1024

@@ -29,11 +29,11 @@ from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
-from agent.plugin.choose import Scorer
-from agent.plugin.device_names import uuids_by_name
-from agent.plugin.lazy_scorer import LazyScorer
-from agent.plugin.offers import Sliced, gpu_of
-from agent.plugin.pods import ListedPod, plans_of
+from agent.plugin.choice.choose import Scorer
+from agent.plugin.choice.lazy_scorer import LazyScorer
+from agent.plugin.devices.device_names import uuids_by_name
+from agent.plugin.devices.offers import Sliced, gpu_of
+from agent.plugin.pods.listed_pods import ListedPod, plans_of
 from topology.annotations.records import Ledger
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu

@@ -17,7 +17,7 @@ import structlog
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Answer, Process, ProcessPort
 from agent.gpus.nvml.patience import aside
-from agent.plugin.vacancy import occupants
+from agent.plugin.occupants import occupants
 
 log = structlog.get_logger()
 

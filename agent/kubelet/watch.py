@@ -22,14 +22,14 @@ from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
-from agent.plugin.choose import Scorer
-from agent.plugin.device_names import with_uuid
-from agent.plugin.holders import Held, held_of
-from agent.plugin.mig import is_ours, strategy_of, why_unserved, withheld_slices
-from agent.plugin.offers import REPLICA, Offers, Sliced, offers_of, withheld
-from agent.plugin.pods import ListedPod, plans_of, told_by
+from agent.plugin.choice.choose import Scorer
+from agent.plugin.devices.device_names import with_uuid
+from agent.plugin.devices.mig import is_ours, strategy_of, why_unserved, withheld_slices
+from agent.plugin.devices.offers import REPLICA, Offers, Sliced, offers_of, withheld
+from agent.plugin.devices.sharing import UNLIMITED, sharing_of
+from agent.plugin.pods.holders import Held, held_of
+from agent.plugin.pods.listed_pods import ListedPod, plans_of, told_by
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
-from agent.plugin.sharing import UNLIMITED, sharing_of
 from agent.plugin.withdrawal import Told
 from topology.annotations import keys
 from topology.node.sharing import Limits, Sharing

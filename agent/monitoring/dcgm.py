@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from agent.plugin.pods import ListedPod
+from agent.plugin.pods.listed_pods import ListedPod
 
 log = structlog.get_logger()
 

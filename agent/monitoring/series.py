@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from agent.gpus.activity import Activity, ClockReason
-from agent.plugin.offers import gpu_of
-from agent.plugin.pods import ListedPod
+from agent.plugin.devices.offers import gpu_of
+from agent.plugin.pods.listed_pods import ListedPod
 
 _Row: TypeAlias = tuple[str, str, Callable[[Activity], float | None]]
 

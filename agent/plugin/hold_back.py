@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.forms import Form, Plans
-from agent.plugin.pods import Key, ListedPod
+from agent.plugin.choice.forms import Form, Plans
+from agent.plugin.pods.listed_pods import Key, ListedPod
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from agent.plugin.devices.share_devices import brief, spelled_out
 from agent.plugin.hold_back import Served
-from agent.plugin.share_devices import brief, spelled_out
 
 MAX_ENTRIES = 1024
 """A node has at most 72 GPUs, or some hundreds of pods that share them; init containers can have theirs twice."""

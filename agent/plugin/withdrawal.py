@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.offers import REPLICA, gpu_of
-from agent.plugin.pods import ListedPod, PodPlan, listed_gpus
-from agent.plugin.share_devices import share_devices
+from agent.plugin.devices.offers import REPLICA, gpu_of
+from agent.plugin.devices.share_devices import share_devices
+from agent.plugin.pods.listed_pods import ListedPod, PodPlan, listed_gpus
 
 
 @dataclass(frozen=True, slots=True)

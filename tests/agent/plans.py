@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent.plugin.forms import Whole
-from agent.plugin.pods import Key, ListedContainer, ListedPod, PodPlan
+from agent.plugin.choice.forms import Whole
+from agent.plugin.pods.listed_pods import Key, ListedContainer, ListedPod, PodPlan
 
 
 def listed(name: str, **containers: str) -> ListedPod:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.plugin.choose import Ask, Basis, Grant, Refusal, accept, choose
+from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, accept, choose
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan
-from agent.plugin.identify import Planned, Unplanned
-from agent.plugin.pods import listed_gpus, plans_of
+from agent.plugin.pods.identify import Planned, Unplanned
+from agent.plugin.pods.listed_pods import listed_gpus, plans_of
 from tests.agent.plans import FirstCome, by_key, listed, planned
 
 ANY = FirstCome()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 _NODE = """
-from agent.plugin.lazy_scorer import LazyScorer
+from agent.plugin.choice.lazy_scorer import LazyScorer
 from topology.formats.catalog import machine
 node = machine("hgx-h100")
 scorer = LazyScorer(node, lambda _: None)

@@ -20,7 +20,7 @@ from agent.limits.limiter import Limiter
 from agent.metrics import Metrics
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
-from agent.plugin.best import Scorer
+from agent.plugin.choice.best import Scorer
 from tests.extender.polling import eventually
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import Phase, Pod

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse
-from agent.plugin.pods import Key
+from agent.plugin.pods.listed_pods import Key
 from topology.annotations.keys import SHARE_RESOURCE
 
 

@@ -11,10 +11,10 @@ from agent.kubelet.pod_lists import PodLists
 from agent.limits.share import Share
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.forms import Shared
-from agent.plugin.pods import ListedContainer, ListedPod
-from agent.plugin.share_devices import share_devices
-from agent.plugin.shares import Shareable
+from agent.plugin.choice.forms import Shared
+from agent.plugin.choice.shares import Shareable
+from agent.plugin.devices.share_devices import share_devices
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome
 from topology.annotations import keys
 from topology.annotations.records import Claim, Ledger, encode_ledger

@@ -20,9 +20,9 @@ from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.choose import Ask, Refusal
-from agent.plugin.forms import Form
-from agent.plugin.pods import ListedContainer, ListedPod
+from agent.plugin.choice.choose import Ask, Refusal
+from agent.plugin.choice.forms import Form
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.agent.plans import WHOLE
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
 from tests.kubelet.pods import Container, Kind, Phase, Pod

@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import KubeletUnavailable
 from agent.kubelet.pod_resources import PodResourcesClient
-from agent.plugin.pods import ListedPod
+from agent.plugin.pods.listed_pods import ListedPod
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import gpu_pod

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.kubelet.devices import Device
-from agent.plugin.best import Scorer
+from agent.plugin.choice.best import Scorer
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import Phase, gpu_pod

@@ -10,9 +10,9 @@ from agent.kubelet.journal_file import JournalFile
 from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.choose import Ask, Basis, Grant
-from agent.plugin.forms import Whole
-from agent.plugin.pods import ListedContainer, ListedPod
+from agent.plugin.choice.choose import Ask, Basis, Grant
+from agent.plugin.choice.forms import Whole
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.agent.plans import FirstCome
 from topology.annotations import keys
 from topology.annotations.records import Claim, Ledger, encode_ledger

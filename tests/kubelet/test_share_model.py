@@ -25,10 +25,10 @@ from agent.kubelet.offering import Offering
 from agent.kubelet.pod_lists import PodLists
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.forms import Shared, Whole
-from agent.plugin.offers import REPLICA, gpu_of
-from agent.plugin.pods import ListedContainer, ListedPod, plans_of
-from agent.plugin.shares import Shareable
+from agent.plugin.choice.forms import Shared, Whole
+from agent.plugin.choice.shares import Shareable
+from agent.plugin.devices.offers import REPLICA, gpu_of
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod, plans_of
 from agent.plugin.withdrawal import Told
 from tests.agent.plans import FirstCome
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager

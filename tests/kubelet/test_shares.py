@@ -17,7 +17,7 @@ from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
 from agent.limits.share import Share
-from agent.plugin.offers import gpu_of
+from agent.plugin.devices.offers import gpu_of
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.pods import Container, Kind, Phase, Pod, gpu_pod, share_pod

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.gpus.activity import Activity, ClockReason
 from agent.metrics import Metrics
-from agent.plugin.pods import ListedContainer, ListedPod
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.prometheus import run

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from agent.monitoring.dcgm import ASK_SECONDS, DcgmExporter, answers_as_dcgm
-from agent.plugin.pods import ListedPod
+from agent.plugin.pods.listed_pods import ListedPod
 from tests.agent.monitoring.test_sampler import Clock
 
 OURS = ListedPod("gputopo-system", "gputopo-agent-x7k2p")

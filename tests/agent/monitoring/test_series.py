@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.gpus.activity import Activity, ClockReason
 from agent.metrics import Metrics
-from agent.plugin.pods import ListedContainer, ListedPod
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 
 BUSY = Activity(
     uuid="GPU-a", utilization_percent=75, memory_busy_percent=40, memory_total_bytes=80, memory_used_bytes=60,

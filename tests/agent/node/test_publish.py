@@ -9,7 +9,7 @@ import pytest
 
 from agent.node.look import Look
 from agent.node.publish import TOO_LARGE, TOO_MANY_HOLDERS, Publication
-from agent.plugin.offers import SHARED
+from agent.plugin.devices.offers import SHARED
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest

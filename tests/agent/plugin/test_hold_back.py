@@ -6,7 +6,7 @@ import pytest
 
 from agent.plugin.hold_back import Served, may_start
 from agent.plugin.journal import MAX_ENTRIES, decode, encode
-from agent.plugin.pods import Key, PodPlan
+from agent.plugin.pods.listed_pods import Key, PodPlan
 from tests.agent.plans import WHOLE, by_key, listed, planned
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))

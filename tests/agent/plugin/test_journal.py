@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from agent.plugin.devices.share_devices import share_devices
 from agent.plugin.hold_back import Served
 from agent.plugin.journal import MAX_ENTRIES, decode, encode
-from agent.plugin.share_devices import share_devices
 
 ENTRY = {"namespace": "ml", "name": "a", "uid": "uid-a", "gpus": ["GPU-a", "GPU-b"]}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.plugin.forms import Shared
+from agent.plugin.choice.forms import Shared
+from agent.plugin.choice.shares import Shareable
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
-from agent.plugin.shares import Shareable
 from tests.agent.plans import WHOLE, FirstCome, by_key, listed, planned
-from tests.agent.plugin.test_shares import holding, part, shares
+from tests.agent.plugin.choice.test_shares import holding, part, shares
 
 GIVEN = Served("ml", "a", "uid-a", frozenset("ab"))
 STRAY = Served("ml", "a", "", frozenset("ab"))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.plugin.pods import ListedPod, PodPlan
-from agent.plugin.share_devices import share_devices
+from agent.plugin.devices.share_devices import share_devices
+from agent.plugin.pods.listed_pods import ListedPod, PodPlan
 from agent.plugin.withdrawal import Told, withdrawn
 from tests.agent.plans import planned
-from tests.agent.plugin.test_shares import holding, part, shares
+from tests.agent.plugin.choice.test_shares import holding, part, shares
 
 GIB = {"a": 4, "b": 4}
 NOTHING = Told()

@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 from subprocess import CalledProcessError
 from typing import Any
 
-from agent.plugin.offers import gpu_of
+from agent.plugin.devices.offers import gpu_of
 from tests.cluster.api import ApiError, Json
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History

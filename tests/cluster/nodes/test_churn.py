@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.plugin.offers import gpu_of
+from agent.plugin.devices.offers import gpu_of
 from tests.cluster.admission import put_in_force, unbind_policies
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import History, recorded

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.plugin.offers import MAY_GIVE_MIG, MAY_GIVE_SHARED, NOT_OFFERED, SHARED
+from agent.plugin.devices.offers import MAY_GIVE_MIG, MAY_GIVE_SHARED, NOT_OFFERED, SHARED
 from tests.cluster.go_build import GoBuild
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.nodes import programs

@@ -1,0 +1,1 @@
+"""What the kubelet lists: its pods, and the devices that they hold."""
