@@ -11,15 +11,15 @@ from typing import Protocol
 
 from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
-from agent.kubelet.admission import Admission, AllocationMetrics, Records
-from agent.kubelet.device_nodes import DeviceNodes
-from agent.kubelet.device_plugin import DevicePluginService, Injection
-from agent.kubelet.journal_file import JournalFile
+from agent.kubelet.listing.pod_lists import PodLists
 from agent.kubelet.lock import NodeLock
-from agent.kubelet.offering import Offering
-from agent.kubelet.pod_lists import PodLists
-from agent.kubelet.registration import Registration, remove_leftovers
-from agent.kubelet.vacancy import Vacancy
+from agent.kubelet.serving.admission import Admission, AllocationMetrics, Records
+from agent.kubelet.serving.device_nodes import DeviceNodes
+from agent.kubelet.serving.device_plugin import DevicePluginService, Injection
+from agent.kubelet.serving.journal_file import JournalFile
+from agent.kubelet.serving.offering import Offering
+from agent.kubelet.serving.registration import Registration, remove_leftovers
+from agent.kubelet.serving.vacancy import Vacancy
 from agent.limits.limiter import Limiter
 from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger

@@ -21,10 +21,10 @@ import structlog
 from agent.config import AgentConfiguration
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import ProcessPort
-from agent.kubelet.device_nodes import mig_numbers, own_nodes
-from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import PluginMetrics, Ports
-from agent.kubelet.watch import LOOK_SECONDS, KubeletWatch
+from agent.kubelet.kubelet_watch import LOOK_SECONDS, KubeletWatch
+from agent.kubelet.serving.device_nodes import mig_numbers, own_nodes
+from agent.kubelet.serving.devices import Device
 from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look

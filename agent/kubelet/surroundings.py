@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import Enforce, Kubelet
-from agent.kubelet.registration import KUBELET_SOCKET, answers
+from agent.kubelet.serving.registration import KUBELET_SOCKET, answers
 from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Setting
 from extender.kit.yaml_text import read_yaml

@@ -13,9 +13,9 @@ from threading import Event
 
 from agent.config import load
 from agent.gpus.facts import Answer, Known, Process
-from agent.kubelet.devices import Device
 from agent.kubelet.enforcement import Ports
-from agent.kubelet.watch import KubeletWatch
+from agent.kubelet.kubelet_watch import KubeletWatch
+from agent.kubelet.serving.devices import Device
 from agent.limits.limiter import Limiter
 from agent.metrics import Metrics
 from agent.node.ledger import NodeLedger

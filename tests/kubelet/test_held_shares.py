@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from agent.kubelet.admission import Admission, Records
-from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.pod_lists import PodLists
+from agent.kubelet.listing.pod_lists import PodLists
+from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.journal_file import JournalFile
 from agent.limits.share import Share
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger

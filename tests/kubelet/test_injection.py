@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.kubelet.api import deviceplugin_pb2 as api
-from agent.kubelet.device_nodes import DeviceNodes, mig_numbers, own_nodes
-from agent.kubelet.device_plugin import Injection
+from agent.kubelet.serving.device_nodes import DeviceNodes, mig_numbers, own_nodes
+from agent.kubelet.serving.device_plugin import Injection
 from tests.kubelet.node import AgentOnNode, write_cdi
 from tests.kubelet.pods import gpu_pod
 from topology.formats.catalog import machine

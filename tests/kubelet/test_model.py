@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.kubelet.admission import Admission, Records
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
-from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.pod_lists import PodLists
+from agent.kubelet.listing.pod_lists import PodLists
+from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.journal_file import JournalFile
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.choose import Ask, Refusal

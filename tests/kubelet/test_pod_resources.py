@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import KubeletUnavailable
-from agent.kubelet.pod_resources import PodResourcesClient
+from agent.kubelet.listing.pod_resources import PodResourcesClient
 from agent.plugin.pods.listed_pods import ListedPod
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.kubelet.devices import Device
+from agent.kubelet.serving.devices import Device
 from agent.plugin.choice.best import Scorer
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.kubelet.admission import Admission, Records
-from agent.kubelet.devices import Device, DeviceLists
-from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.pod_lists import PodLists
+from agent.kubelet.listing.pod_lists import PodLists
+from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.journal_file import JournalFile
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.choose import Ask, Basis, Grant

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.kubelet.admission import Admission, Records
-from agent.kubelet.devices import Device, DeviceLists
-from agent.kubelet.journal_file import JournalFile
-from agent.kubelet.offering import Offering
-from agent.kubelet.pod_lists import PodLists
+from agent.kubelet.listing.pod_lists import PodLists
+from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.journal_file import JournalFile
+from agent.kubelet.serving.offering import Offering
 from agent.metrics import Metrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.forms import Shared, Whole

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from agent.config import load
 from agent.gpus.discovery import NOTHING
 from agent.kubelet import side
-from agent.kubelet.devices import Device
+from agent.kubelet.kubelet_watch import KubeletWatch
+from agent.kubelet.serving.devices import Device
 from agent.kubelet.side import KubeletSide
-from agent.kubelet.watch import KubeletWatch
 from agent.metrics import Metrics
 from agent.node.look import Look
 from tests.extender.polling import until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kubelet.devices import DeviceLists
-from agent.kubelet.offering import Offering
+from agent.kubelet.serving.devices import DeviceLists
+from agent.kubelet.serving.offering import Offering
 from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal
 from agent.plugin.choice.forms import Form, Shared, Whole
 from agent.plugin.choice.shares import Shareable

@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from agent.errors import KubeletUnavailable
-from agent.kubelet.pod_lists import PodLists
+from agent.kubelet.listing.pod_lists import PodLists
 from agent.limits.share import Share, shares_of
 from agent.node.ledger import LedgerReader
 from agent.plugin.choice.choose import Ask, Grant, Refusal

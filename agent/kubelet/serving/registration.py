@@ -23,7 +23,7 @@ import structlog
 
 from agent.kubelet.api.deviceplugin_pb2 import DevicePluginOptions, RegisterRequest
 from agent.kubelet.api.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
-from agent.kubelet.device_plugin import DevicePluginService
+from agent.kubelet.serving.device_plugin import DevicePluginService
 
 log = structlog.get_logger()
 

@@ -10,11 +10,11 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
-from agent.kubelet.admission import Admission
 from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
-from agent.kubelet.device_nodes import DeviceNodes
-from agent.kubelet.devices import Device, DeviceList
+from agent.kubelet.serving.admission import Admission
+from agent.kubelet.serving.device_nodes import DeviceNodes
+from agent.kubelet.serving.devices import Device, DeviceList
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
 from agent.limits.share import Share

@@ -12,11 +12,11 @@ import structlog
 
 from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
-from agent.kubelet.devices import Device, DeviceLists
 from agent.kubelet.enforcement import Enforcement, Ports
-from agent.kubelet.offering import Offering
-from agent.kubelet.pod_lists import PodLists
-from agent.kubelet.pod_resources import Allocatable, PodResourcesClient
+from agent.kubelet.listing.pod_lists import PodLists
+from agent.kubelet.listing.pod_resources import Allocatable, PodResourcesClient
+from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.offering import Offering
 from agent.kubelet.surroundings import look_around, rival_for
 from agent.limits.level import Level
 from agent.limits.limiter import Limiter

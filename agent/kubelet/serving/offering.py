@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from agent.kubelet.devices import Device, DeviceLists
+from agent.kubelet.serving.devices import Device, DeviceLists
 from agent.plugin.devices.offers import REPLICA, Sliced, gpu_of
 from agent.plugin.devices.share_devices import share_devices
 from agent.plugin.pods.listed_pods import ListedPod, PodPlan, listed_gpus
