@@ -35,8 +35,8 @@ from agent.health.node import Change
 from agent.health.policy import Policy
 from agent.kubelet.side import KubeletSide
 from agent.leave import leave
-from agent.limits.announcement import announce_level
 from agent.limits.level import Level
+from agent.limits.level_announcement import announce_level
 from agent.limits.of_node import foreign_memory, limiter, shares_gpus
 from agent.loop import turn
 from agent.metrics import Metrics

@@ -12,7 +12,7 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
 from agent.gpus.nvml.access import PAUSED
-from agent.limits.announcement import announce_level
+from agent.limits.level_announcement import announce_level
 from agent.limits.limiter import Limiter, Means
 from agent.limits.visits import Visits
 from tests.agent.limits.node import GPUS, Node, listening, share
