@@ -25,8 +25,8 @@ from agent.gpus.machine import Machine
 from agent.gpus.nvml.access import NvmlAccess
 from agent.gpus.nvml.activity_reader import read_activity
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
-from agent.gpus.nvml.patience import PatientNvml
 from agent.gpus.nvml.reader import read_nvml, read_processes
+from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.gpus.nvml.xid_events import follow_xids
 from agent.gpus.sharing_rule import SharingRule
 from agent.health.announcement import Announcement, announce, announce_links
@@ -53,6 +53,8 @@ from agent.service import Agent
 
 log = structlog.get_logger()
 
+_DISCOVERY_SECONDS = 25.0
+"""A discovery takes seconds at most where NVML is held open; where it is not, the driver may take two for each GPU first."""
 _FIRST_WORD_SECONDS = 1.0
 """Of the API server about our node, at the start; without an answer the node is looked after all the same."""
 
@@ -102,7 +104,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     foreign = foreign_memory(settings, read, lambda: kubelet.ledger).marked if shares_gpus(settings) else None
     agent = Agent(
         Machine(
-            PatientNvml(nvml.reading(read_nvml)),
+            partial(NvmlCalls(_DISCOVERY_SECONDS).call, nvml.reading(read_nvml)),
             host,
             health,
             discovery.ignored_processes,

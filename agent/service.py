@@ -10,7 +10,7 @@ from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import Machine
 from agent.gpus.nvml.access import CLOSED, PAUSED
-from agent.gpus.nvml.patience import TIMED_OUT
+from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import Metrics
 from agent.node.condition import NodeCondition
 from agent.node.kube import NodePort

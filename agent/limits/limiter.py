@@ -6,6 +6,7 @@ limit of its own cgroup, which is there a moment after its start.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,17 +19,18 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Answer, Known, Missing
 from agent.gpus.memory_limits import Place, ReadLimits, SetLimits, Standing
 from agent.gpus.nvml.access import CLOSED, PAUSED
-from agent.gpus.nvml.patience import TIMED_OUT
+from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits import mps
 from agent.limits.cgroups import PodCgroups
 from agent.limits.level import NOT_LOOKED, Ground, Level, decide, refused
 from agent.limits.mps import Mount, MpsDaemons
 from agent.limits.share import Share, bytes_by_gpu
-from agent.limits.visits import Visits
 from topology.node.sharing import Limits
 
 log = structlog.get_logger()
 
+_ANSWER_SECONDS = 5.0
+"""For one visit to NVML, and those before it."""
 _AGAIN_SECONDS = 30.0
 """After which it is read what stands."""
 
@@ -70,7 +72,7 @@ class Limiter:
         self._required = required
         self._clock = clock
         self._tell = tell
-        self._visits = Visits()
+        self._nvml = NvmlCalls(_ANSWER_SECONDS)
         self._gpus: frozenset[str] = frozenset()
         self._pipes: Mapping[str, Path] = {}
         self._takes = False
@@ -90,11 +92,11 @@ class Limiter:
         """Find out what holds containers on GPUs that may be shared; never raises."""
         self._gpus = frozenset(gpus)
         try:
-            found = await self._visits.ask(self._found)
-        except (TimeoutError, NvmlUnavailable) as error:
-            if _code(error) in (PAUSED, CLOSED) and self.level is not NOT_LOOKED:
+            found = await self._nvml.call_async(self._found)
+        except NvmlUnavailable as error:
+            if error.code in (PAUSED, CLOSED) and self.level is not NOT_LOOKED:
                 return self.level  # a driver that is left alone takes what it took
-            found = self._ground(dict.fromkeys(gpus, _code(error)))
+            found = self._ground(dict.fromkeys(gpus, error.code))
         self._takes = decide(found).limits is Limits.CGROUP
         of_pods = {place.gpu: code for place, code in self._refusals.items()}
         before, self.level = self.level, decide(replace(found, refusals={**of_pods, **found.refusals}))
@@ -116,7 +118,7 @@ class Limiter:
         """Hold a pod, of which these are all shares, to them; return why its container has to wait, or `None`."""
         if not self._takes:
             return self.held_back or None
-        wanted = await self._visits.elsewhere(partial(self._wanted, shares))
+        wanted = await asyncio.to_thread(partial(self._wanted, shares))
         if not shares:
             reason = "the ledger promises its pod no share"
         elif wanted.pods:
@@ -135,11 +137,11 @@ class Limiter:
         """Have exactly these limits stand: all shares of the node, by a ledger that is known; never raises."""
         if not self._takes:
             return
-        wanted = await self._visits.elsewhere(partial(self._wanted, shares))
+        wanted = await asyncio.to_thread(partial(self._wanted, shares))
         limits = {**wanted.pods, **wanted.containers}
         if self._clock() >= self._read_again_at:
             await self._read(limits.keys())
-        gone = await self._visits.elsewhere(partial(_still_there, self._standing.keys() - limits.keys()))
+        gone = await asyncio.to_thread(partial(_still_there, self._standing.keys() - limits.keys()))
         changed = {place: limit for place, limit in limits.items() if self._standing.get(place) != limit}
         self._standing = {place: limit for place, limit in self._standing.items() if place in limits}
         refusals = await self._hold({**dict.fromkeys(gone), **changed})
@@ -180,11 +182,11 @@ class Limiter:
 
     async def _read(self, wanted: Collection[Place]) -> None:
         """Take for standing what NVML says, of all pods: an agent before us may have set limits, a new driver knows none."""
-        pods = await self._visits.elsewhere(lambda: [*self._means.cgroups.pods()])
+        pods = await asyncio.to_thread(lambda: [*self._means.cgroups.pods()])
         places = {Place(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
         try:
-            told = await self._visits.ask(lambda: self._means.read_limits(places)) if places else {}
-        except (TimeoutError, NvmlUnavailable):
+            told = await self._nvml.call_async(lambda: self._means.read_limits(places)) if places else {}
+        except NvmlUnavailable:
             return
         self._read_again_at = self._clock() + _AGAIN_SECONDS
         found = {place: answer.value.hard_bytes for place, answer in told.items() if isinstance(answer, Known)}
@@ -195,9 +197,9 @@ class Limiter:
         if not limits:
             return {}
         try:
-            answers = await self._visits.ask(lambda: self._means.set_limits(limits))
-        except (TimeoutError, NvmlUnavailable) as error:
-            return dict.fromkeys(limits, _code(error))
+            answers = await self._nvml.call_async(lambda: self._means.set_limits(limits))
+        except NvmlUnavailable as error:
+            return dict.fromkeys(limits, error.code)
         codes = {place: _refusal(answers[place], limit) for place, limit in limits.items()}
         self._standing |= {place: limit for place, limit in limits.items() if limit is not None and not codes[place]}
         return {place: code for place, code in codes.items() if code}
@@ -205,10 +207,6 @@ class Limiter:
 
 def _still_there(places: Collection[Place]) -> set[Place]:
     return {place for place in places if Path(place.cgroup).is_dir()}
-
-
-def _code(error: TimeoutError | NvmlUnavailable) -> str:
-    return error.code if isinstance(error, NvmlUnavailable) else TIMED_OUT
 
 
 def _has_limit(answer: Answer[Standing]) -> bool:

@@ -13,7 +13,7 @@ from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
 from agent.gpus.nvml.access import CLOSED, PAUSED
-from agent.gpus.nvml.patience import TIMED_OUT
+from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import Metrics
 from agent.node.condition import NodeCondition, gpus_healthy
 from agent.node.look import Look

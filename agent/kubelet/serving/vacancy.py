@@ -1,14 +1,12 @@
 """Waits until nobody computes on GPUs any more, for as long as a container's start may take.
 
-NVML is asked on threads of their own, one at a time, and an answer that does not come in time is none: a driver that hangs keeps
-no container from starting, and holds one thread.
+An answer of NVML that does not come in time is none: a driver that hangs keeps no container from starting.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import TypeAlias
 
@@ -16,7 +14,7 @@ import structlog
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Answer, Process, ProcessPort
-from agent.gpus.nvml.patience import aside
+from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.plugin.occupants import occupants
 
 log = structlog.get_logger()
@@ -42,8 +40,7 @@ class Vacancy:
         self._processes = processes
         self._patience_seconds = patience_seconds
         self._ignored = ignored
-        self._turn = asyncio.Lock()
-        self._asking: Future[Told] | None = None
+        self._nvml = NvmlCalls(_ANSWER_SECONDS)
 
     async def wait(self, gpus: frozenset[str]) -> str | None:
         """Return `None` as soon as nobody is seen on these GPUs, or who is when patience ends."""
@@ -61,11 +58,7 @@ class Vacancy:
 
     async def _look(self, gpus: frozenset[str]) -> Told:
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS), self._turn:
-                if self._asking and not self._asking.done():  # it hangs, or whoever asked has gone
-                    await asyncio.wait([asyncio.wrap_future(self._asking)])
-                self._asking = aside(partial(self._processes, gpus))
-                return await asyncio.wrap_future(self._asking)
-        except (TimeoutError, NvmlUnavailable) as error:
-            log.warning("cannot tell who computes", reason=str(error) or "NVML hangs")
+            return await self._nvml.call_async(partial(self._processes, gpus))
+        except NvmlUnavailable as error:
+            log.warning("cannot tell who computes", reason=str(error))
             return {}

@@ -12,9 +12,9 @@ from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Known
 from agent.gpus.memory_limits import Place
 from agent.gpus.nvml.access import PAUSED
+from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits.level_announcement import announce_level
 from agent.limits.limiter import Limiter, Means
-from agent.limits.visits import Visits
 from tests.agent.limits.node import GPUS, Node, listening, share
 from topology.node.sharing import Limits
 
@@ -287,7 +287,7 @@ async def test_driver_that_hangs_holds_a_container_back_and_nobody_else(node: No
     node.pod()
     limiter = node.limiter()
     await limiter.look(GPUS)
-    limiter._visits = Visits(0.2)
+    limiter._nvml = NvmlCalls(0.2)
     node.describe("hang nvmlDeviceSetMemoryLimits_v1 0 3")
     began = time.monotonic()
     assert await limiter.before_start([share(10)]) == "NVML did not answer in time"

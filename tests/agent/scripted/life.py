@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -15,8 +16,8 @@ from agent.gpus.health.health_file import HealthFile
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
 from agent.gpus.machine import Machine
-from agent.gpus.nvml.patience import PatientNvml
 from agent.gpus.nvml.reader import read_nvml
+from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.node import Change
 from agent.health.policy import Policy
@@ -84,7 +85,7 @@ class Life:
         self._deaf = Event()
         self._memory = HealthFile(self._folder)
         health = Health(lambda: self._now, Policy(), self._memory, "one boot", self._tell)
-        machine = Machine(PatientNvml(self._look, self._patience_seconds), Host(_NOWHERE, _NOWHERE), health)
+        machine = Machine(partial(NvmlCalls(self._patience_seconds).call, self._look), Host(_NOWHERE, _NOWHERE), health)
         publication = Publication(lambda: 0.5, 300.0)
         self._agent = Agent(machine, self.node, publication, self._metrics, lambda: self._now)
         self._watch = XidWatch(self._follow, health, lambda: None)
