@@ -286,7 +286,7 @@ class _Bind:
                 return _Again()
             case Gone():
                 return _Again()
-        drops.was_in_vain(uid, self._clock().monotonic)
+        drops.failed(uid, self._clock().monotonic, pod.metadata.namespace)
         words = f"the pod has claims on another node, which cannot be dropped: {in_words(reply)}"
         return NotBound(Failure.CLAIMS_ELSEWHERE, words)
 

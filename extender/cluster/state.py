@@ -40,7 +40,7 @@ from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.sums import Sums
 from extender.cluster.views import Sources, Views
-from extender.kit.backoff import Backoff
+from extender.kit.backoff import Backoff, Pauses
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
@@ -102,7 +102,7 @@ class ClusterState:
         self.refusals = Refusals()
         self.placeholders = Placeholders()
         self.setbacks = Setbacks()
-        self.claim_drops = Backoff(DROP_AGAIN_SECONDS, LATEST_DROP_AGAIN_SECONDS)
+        self.claim_drops = Backoff(Pauses(DROP_AGAIN_SECONDS, LATEST_DROP_AGAIN_SECONDS))
         """By pod, to drop claims on other nodes; until the next one filter offers only the nodes where these are."""
         self.doubtful_claims = DoubtfulClaims()
         self.evictions = Evictions()

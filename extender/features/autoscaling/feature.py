@@ -27,7 +27,7 @@ from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
-from extender.kit.backoff import Backoff
+from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock, Instant
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
@@ -84,7 +84,7 @@ class Autoscaling(Feature):
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
-        self._attempts = Backoff(self.settings.pause, self.settings.longest_pause)
+        self._attempts = Backoff(Pauses(self.settings.pause, self.settings.longest_pause))
         self._arrivals = Arrivals(self.state)
 
     @classmethod
@@ -134,7 +134,7 @@ class Autoscaling(Feature):
         if pod is None or not _waits(pod):
             await self._withdraw(uid)
         elif (came := self._arrivals.answer_to(placeholder, pod, now)) and await self._withdraw(uid):
-            self._attempts.was_in_vain(uid, now.monotonic)  # forgotten when the pod is bound
+            self._attempts.failed(uid, now.monotonic, pod.key[0])  # forgotten when the pod is bound
             self.events.record(events.node_came(_named(pod), came))
             log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
 
@@ -146,7 +146,7 @@ class Autoscaling(Feature):
                 self._tell_end(uid, gone)
         self._standing = standing
         self._withdrawn.intersection_update(standing)
-        self._attempts.keep({*self._refused, *standing})
+        self._attempts.keep_only({*self._refused, *standing})
 
     def _tell_end(self, uid: str, gone: Placeholder) -> None:
         pod = self.state.pods.get(uid)
@@ -158,7 +158,7 @@ class Autoscaling(Feature):
             self.metrics.node_requested("expired")
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
             if uid in self._refused:  # else another extender asks, and knows how often it has
-                pause = self._attempts.was_in_vain(uid, self.clock().monotonic)
+                pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
                 self.events.record(events.node_did_not_come(_named(pod), pause))
 
     def _is_ours(self, placeholder: Placeholder) -> bool:

@@ -22,7 +22,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.state import ClusterState
 from extender.feature import Core, Feature
-from extender.kit.backoff import Backoff
+from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
@@ -93,7 +93,7 @@ class Waking(Feature):
         self._every_seconds = every_seconds
         self._refused = FairTable[str, Refused](WAITING)
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
-        self._attempts = Backoff(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._attempts = Backoff(Pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         """By the same."""
         self._not_before = 0.0
         """When the next write may be; monotonic seconds."""
@@ -118,14 +118,14 @@ class Waking(Feature):
             self._refused.put(key, metadata.namespace, found)
         elif before and before.uid == uid:
             self._refused.pop(key)
-            self._attempts.keep(self._refused)
+            self._attempts.forget(key)
 
     async def round(self) -> None:
         """Look at the next pods, and wake for the first one that fits."""
         now = self._clock().monotonic
         if now < self._not_before or self._closed():
             return
-        self._attempts.keep(self._refused)
+        self._attempts.keep_only(self._refused)
         for key in self._refused.in_turn(AT_ONCE):
             found = self._refused.get(key)
             if found is None:
@@ -156,7 +156,7 @@ class Waking(Feature):
         now = self._clock().monotonic
         self._not_before = now + QUIET_SECONDS
         if await self._driver.drive(ask_for_look(self._state, view.node), self._driver.deadline()):
-            self._attempts.was_in_vain(key, now)  # forgotten when the pod is offered a node
+            self._attempts.failed(key, now)  # forgotten when the pod is offered a node
             log.info("woke kube-scheduler for a pod that fits", pod=refused.name, uid=refused.uid, node=view.name)
 
 

@@ -232,7 +232,7 @@ def test_a_pod_that_is_bound_or_gone_is_forgotten(ends: str) -> None:
     state, (uid,) = replica.state, {*world.claims("n1").values()}
     text = state.views["n3"].payloads.ledger.text
     state.doubtful_claims.add(uid, "n3", text)
-    state.claim_drops.was_in_vain(uid, replica.seconds)
+    state.claim_drops.failed(uid, replica.seconds)
     if ends == "bound":
         assert isinstance(Replica(world).bind("p"), Bound)
     else:
