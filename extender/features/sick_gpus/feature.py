@@ -14,6 +14,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
 from extender.feature import Core, Feature
+from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
@@ -40,15 +41,6 @@ Case = tuple[str, str, int]
 """UID of a pod, UUID of a GPU, and since when that is sick."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """An eviction that is under way."""
-
-    tries: int = 0
-    not_before: float = 0.0
-    """Monotonic, in seconds."""
-
-
 @dataclass(slots=True, kw_only=True)
 class SickGpus(Feature):
     """The rounds of one extender."""
@@ -64,8 +56,8 @@ class SickGpus(Feature):
     every_seconds: float = 1.0
     _told: frozenset[Case] | None = None
     """`None` before the first round."""
-    _attempts: dict[str, Attempt] = field(default_factory=dict)
-    """UID → how it stands."""
+    _evictions: Backoff = field(default_factory=lambda: Backoff(Pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)))
+    """By UID; an eviction that was granted counts as well, as the pod needs time to end."""
     _next_eviction: float = 0.0
 
     @classmethod
@@ -121,31 +113,27 @@ class SickGpus(Feature):
 
     async def _evict_next(self, asking: list[Stricken]) -> None:
         """Try the one that has waited longest; a refusal costs no other pod its turn."""
-        self._attempts = {each.pod.uid: self._attempts.get(each.pod.uid, Attempt()) for each in asking}
+        self._evictions.keep_only({each.pod.uid for each in asking})
         now = self.clock().monotonic
-        due = [each for each in asking if self._is_due(self._attempts[each.pod.uid], now)]
+        due = [each for each in asking if self._evictions.may_begin(each.pod.uid, now)]
         if not due or now < self._next_eviction:
             return
-        first = min(due, key=lambda each: self._attempts[each.pod.uid].not_before)
+        first = min(due, key=lambda each: self._evictions.not_before(each.pod.uid))
         answer, why = await evict(self.send, _named(first.pod))
         self.metrics.evicted(answer)
         self._take_note(first, answer, why, self.clock().monotonic)
 
-    @staticmethod
-    def _is_due(attempt: Attempt, now: float) -> bool:
-        return attempt.tries < TRIES and attempt.not_before <= now
-
     def _take_note(self, found: Stricken, answer: Answer, why: str, now: float) -> None:
         uid, pod = found.pod.uid, "/".join(found.pod.key)
         log.warning("asked for an eviction", pod=pod, uid=uid, node=found.node, answer=str(answer), why=why)
-        tries = TRIES if answer is Answer.REFUSED else self._attempts[uid].tries + 1
-        pause = min(PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS)
-        self._attempts[uid] = Attempt(tries, now + pause)
+        self._evictions.failed(uid, now, found.pod.key[0])
+        if is_last := answer is Answer.REFUSED or self._evictions.failures(uid) >= TRIES:
+            self._evictions.give_up(uid, found.pod.key[0])
         if answer is Answer.EVICTED:
             self._next_eviction = now + PACE_SECONDS
             self.events.record(events.evicted(_named(found.pod), found))
         elif answer is not Answer.GONE:
-            rest = "it is tried again" if tries < TRIES else "it is not tried again"
+            rest = "it is not tried again" if is_last else "it is tried again"
             self.events.record(events.not_evicted(_named(found.pod), f"{why}; {rest}"))
 
 
