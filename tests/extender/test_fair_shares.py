@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
 from msgspec.structs import replace
 
 from extender.binding.bind import bind
@@ -15,8 +14,8 @@ from extender.cluster.candidates.refusals import Refusals
 from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.steering import nominations
 from extender.features.steering.nominations import Nominations
+from extender.kit.backoff import Backoff, Pauses
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, node, pod
 from tests.extender.planning.queues import waiting
@@ -96,12 +95,12 @@ def test_owners_whose_pods_ended_before_they_started() -> None:
     assert setbacks.away("next", "good/job", 1.0) == ["n1"]
 
 
-def test_pauses_of_nominations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_of_nominations() -> None:
     """Of pods that were nominated in vain."""
-    monkeypatch.setattr(nominations, "LIMIT", FEW)
     pods = [waiting("victim"), *crowd()]
     state = cluster(node("n1"), *pods)
     made = Nominations(state, 10.0)
+    made._pods = Backoff(Pauses(30.0, 960.0), FEW)
     for each in pods:
         known = state.pods.get(each.metadata.uid)
         assert known

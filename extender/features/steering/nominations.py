@@ -10,7 +10,7 @@ One is taken back when the GPUs have not been held for its pod on that node for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.binding.intents import Done, Nominate, Step
@@ -20,7 +20,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.steering.worth import Worth
-from extender.kit.fair_table import FairTable
+from extender.kit.backoff import Backoff, Pauses
 from extender.planning.plan import Course
 
 BEFORE_OWNER_PAUSES: Final = 3
@@ -29,18 +29,8 @@ GRACE_SECONDS: Final = 1.0
 """Between the end of a hold and the end of its nomination: a pod that goes elsewhere is bound by then, and loses it so."""
 FIRST_PAUSE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
-LIMIT: Final = 10_000
-"""Pods and owners whose pauses are remembered, shared between namespaces; a forgotten one may be nominated in vain again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _InVain:
-    """Nominations of one pod, or of pods of one owner, that came to nothing."""
-
-    times: int = 0
-    """In a row."""
-    pause_until: float = 0.0
-    """Monotonic seconds."""
+_OF_POD: Final = Pauses(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+_OF_OWNER: Final = replace(_OF_POD, tolerated=BEFORE_OWNER_PAUSES - 1)
 
 
 @dataclass(slots=True)
@@ -68,7 +58,10 @@ class Nominations:
     worth: Worth = field(default_factory=Worth)
     """Of those that this process has made."""
     _made: dict[str, _Made] = field(default_factory=dict)
-    _in_vain: FairTable[str, _InVain] = field(default_factory=lambda: FairTable(LIMIT))
+    _pods: Backoff = field(default_factory=lambda: Backoff(_OF_POD))
+    """By UID: nominations that came to nothing."""
+    _owners: Backoff = field(default_factory=lambda: Backoff(_OF_OWNER))
+    """By owner: the same, of all its pods."""
 
     def ahead_since(self) -> list[float]:
         """Return when each was made, in monotonic seconds: of ours, those that kube-scheduler is yet to ask about."""
@@ -127,7 +120,7 @@ class Nominations:
             del self._made[uid]
             is_served = pod is None or pod.node == made.node
             if pod is not None and is_served:
-                self._in_vain.pop(owner_of(pod.pod))
+                self._owners.forget(owner_of(pod.pod))
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
@@ -142,8 +135,7 @@ class Nominations:
         """Whether no pause keeps the pod from being nominated: its own, or that of its owner or namespace."""
         if now < self.worth.paused_until_in(pod.key[0]):
             return False
-        found = (self._in_vain.get(key) for key in (pod.uid, owner_of(pod.pod)))
-        return all(each is None or each.pause_until <= now for each in found)
+        return self._pods.may_begin(pod.uid, now) and self._owners.may_begin(owner_of(pod.pod), now)
 
     def _is_overdue(self, pod: GpuPod, now: float) -> bool:
         node = nominated_by_us(pod)
@@ -163,12 +155,9 @@ class Nominations:
 
     def _pause(self, pod: GpuPod, now: float) -> None:
         """Do not nominate the pod for a while that doubles each time, nor others of an owner whose pods go elsewhere."""
-        for key, tolerated in ((pod.uid, 1), (owner_of(pod.pod), BEFORE_OWNER_PAUSES)):
-            if key:
-                times = (self._in_vain.get(key) or _InVain()).times + 1
-                seconds = min(FIRST_PAUSE_SECONDS * 2.0 ** min(times - tolerated, 30), LONGEST_PAUSE_SECONDS)
-                pause = _InVain(times, now + seconds if times >= tolerated else now)
-                self._in_vain.put(key, pod.key[0], pause)
+        self._pods.failed(pod.uid, now, pod.key[0])
+        if owner := owner_of(pod.pod):
+            self._owners.failed(owner, now, pod.key[0])
 
 
 def _intent(pod: Pod, node: str) -> Nominate:

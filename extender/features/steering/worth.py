@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.kit.backoff import Pauses
 from extender.kit.fair_table import FairTable
 
 LOOKED_AT: Final = 32
@@ -21,6 +22,7 @@ TOLERATED: Final = 0.25
 """Of these, may have come to nothing."""
 FIRST_PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 960.0
+_PAUSES: Final = Pauses(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 NAMESPACES: Final = 1000
 """That are remembered; a forgotten one merely counts anew."""
 
@@ -29,17 +31,18 @@ NAMESPACES: Final = 1000
 class _Pause:
     until: float = 0.0
     """Monotonic seconds."""
-    _seconds: float = FIRST_PAUSE_SECONDS
+    _times: int = 0
+    """Since all came true last."""
 
     def is_brought_by(self, came_true: Sequence[bool | None], now: float) -> bool:
         """Begin a pause where too many were in vain, twice as long each time until all come true."""
         in_vain = came_true.count(False)
         if len(came_true) >= ENOUGH and in_vain > TOLERATED * len(came_true):
-            self.until = now + self._seconds
-            self._seconds = min(2 * self._seconds, LONGEST_PAUSE_SECONDS)
+            self._times += 1
+            self.until = now + _PAUSES.after(self._times)
             return True
         if len(came_true) == LOOKED_AT and not in_vain:
-            self._seconds = FIRST_PAUSE_SECONDS
+            self._times = 0
         return False
 
 

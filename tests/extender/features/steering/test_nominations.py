@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from extender.binding.intents import Conflict, Gone, NoAnswer, Refused, Reply
 from extender.cluster.candidates.holds import Hold
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.features.steering.nominations import BEFORE_OWNER_PAUSES, FIRST_PAUSE_SECONDS, GRACE_SECONDS, Nominations
 from tests.extender.builders import cluster, node, pod
 from tests.extender.planning.queues import answered, courses, nominated, waiting
@@ -141,21 +143,44 @@ def test_the_end_of_each_is_told_once() -> None:
         assert known and nominations.may_begin(known, 1.0) == (outcome == "served")
 
 
+def take_back(nominations: Nominations, version: int) -> None:
+    """Let a nomination of the job's first pod stand, and take it back."""
+    nominations.state.pods.changed(nominated(waiting("p1", owner="job"), "n1", version=version))
+    nominations.overdue(1.0)  # it is heard of
+    known = nominations.state.pods.get("p1")
+    assert known and answered(nominations.withdraw(known, 1.0))[1]
+
+
+def sibling(nominations: Nominations) -> GpuPod:
+    """Return another pod of the job, which waits."""
+    nominations.state.pods.changed(waiting("sibling", owner="job"))
+    known = nominations.state.pods.get("sibling")
+    assert known
+    return known
+
+
 def test_an_owner_whose_pods_go_elsewhere_pauses() -> None:
     """After a few in a row: something keeps them from the nodes that are planned, and each try costs a write."""
     nominations, _ = made("job")
-    state = nominations.state
-    other = waiting("other", owner="job")
-    state.pods.changed(other)
-    fellow = state.pods.get("other")
-    assert fellow
+    waits = sibling(nominations)
     for number in range(BEFORE_OWNER_PAUSES):
-        assert nominations.may_begin(fellow, 1.0)
-        state.pods.changed(nominated(waiting("p1", owner="job"), "n1", version=10 * (number + 1)))
-        known = state.pods.get("p1")
-        nominations.overdue(1.0)  # it is heard of
-        assert known and answered(nominations.withdraw(known, 1.0))[1]
-    assert not nominations.may_begin(fellow, 2.0)
+        assert nominations.may_begin(waits, 1.0)
+        take_back(nominations, 10 * (number + 1))
+    assert not nominations.may_begin(waits, 2.0)
+
+
+def test_only_failures_in_a_row_let_an_owner_pause() -> None:
+    """A pod that is bound where it was nominated shows that nothing keeps the others away."""
+    nominations, _ = made("job")
+    for number in range(BEFORE_OWNER_PAUSES - 1):
+        take_back(nominations, 10 * (number + 1))
+    nominations.state.pods.changed(nominated(waiting("served", owner="job"), "n1"))
+    nominations.overdue(1.0)  # it is heard of
+    served = nominated(waiting("served", owner="job"), "n1", version=3)
+    nominations.state.pods.changed(replace(served, spec=replace(served.spec, node_name="n1")))
+    assert list(nominations.ended(1.0)) == [], "another replica made it, and counts it"
+    take_back(nominations, 10 * BEFORE_OWNER_PAUSES)
+    assert nominations.may_begin(sibling(nominations), 1.0)
 
 
 def outcomes(nominations: Nominations) -> list[bool]:
