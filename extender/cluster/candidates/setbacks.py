@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from extender.kit.backoff import Pauses
 from extender.kit.fair_table import FairTable
 
 FIRST_SECONDS: Final = 30.0
 """For which a node steps back; longer than kube-scheduler's longest backoff, and twice as long each time it fails again."""
 MAX_SECONDS: Final = 480.0
+_PAUSES: Final = Pauses(FIRST_SECONDS, MAX_SECONDS)
 SAME_ATTEMPT_SECONDS: Final = 0.5
 """kube-scheduler waits a second at least after a failure. Who is back sooner is in the same attempt: the nominated node is asked
 about first, and the placements of a pod group are tried on."""
@@ -30,10 +32,14 @@ class Setback:
 
     until: float
     """Monotonic seconds."""
-    seconds: float
-    """How long it lasts; remembered for as long again, so that the next one lasts longer."""
+    failures: int
+    """In a row: the next one lasts longer."""
     passed_over: bool = False
     """The node was refused once where it alone was asked about."""
+
+    def is_remembered(self, now: float) -> bool:
+        """Whether the next one counts on from it: for as long again as it lasted."""
+        return now < self.until + _PAUSES.after(self.failures)
 
 
 @dataclass(slots=True)
@@ -76,10 +82,11 @@ class Setbacks:
         """Let the node step back, as it did not get the pod bound, or the owner's pod started; `namespace` is theirs."""
         memory = self._memory(uid, namespace)
         memory.winner = None
-        remembered = {name: past for name, past in memory.setbacks.items() if now < past.until + past.seconds}
+        remembered = {name: past for name, past in memory.setbacks.items() if past.is_remembered(now)}
         past = remembered.pop(node, None)
-        seconds = min(2 * past.seconds, MAX_SECONDS) if past else FIRST_SECONDS
-        memory.setbacks = dict(list(remembered.items())[1 - NODES :]) | {node: Setback(now + seconds, seconds)}
+        failures = past.failures + 1 if past else 1
+        setback = Setback(now + _PAUSES.after(failures), failures)
+        memory.setbacks = dict(list(remembered.items())[1 - NODES :]) | {node: setback}
 
     def end_unstarted(self, uid: str, owner: str, node: str, *, is_news: bool) -> None:
         """Take note that a pod ended before any of its containers started, once for each pod."""
