@@ -25,6 +25,7 @@ from typing import Any, Generic, NoReturn, Protocol
 
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing, is_before
+from extender.kit.backoff import Pauses
 from extender.kit.plain_structlog import structlog
 from extender.kit.turns import Turn, in_short_turns
 from extender.kubernetes.burden import Burden
@@ -150,7 +151,8 @@ class Reflector(Generic[Object]):
         self._keep: Callable[[Object], Object | None] = keep
         self._knows = knows
         self._timing = timing
-        self._random = random or Random()  # noqa: S311 - no secret
+        rng = random or Random()  # noqa: S311 - no secret
+        self._pauses = Pauses(timing.backoff_seconds, timing.max_backoff_seconds, random=rng.random)
         self._burden = Burden(name, told)
         self._version = ""
         """What was heard of last; empty before the first list."""
@@ -198,8 +200,8 @@ class Reflector(Generic[Object]):
                 self._stumble("the API server was set back" if self._warnings else silent)
             if self._events > events or clock.time() - started > self._timing.max_backoff_seconds:
                 failures = 0
-            await asyncio.sleep(max(wait, self._delay(failures)))
             failures += 1
+            await asyncio.sleep(max(wait, self._pauses.after(failures)))
 
     async def _ask(self) -> None:
         """Ask how far the server is: where it is not as far as it was heard to be, it was set back."""
@@ -307,10 +309,6 @@ class Reflector(Generic[Object]):
     def _stumble(self, reason: str, *, denied: bool = False) -> None:
         self.trouble, self.denied = reason, denied
         log.warning("watch interrupted", resource=self.name, reason=reason, relist=self._has_to_list)
-
-    def _delay(self, failures: int) -> float:
-        longest = min(self._timing.max_backoff_seconds, self._timing.backoff_seconds * 2.0 ** min(failures, 30))
-        return longest * self._random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
