@@ -19,6 +19,7 @@ from typing import Final
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
+from extender.kit.backoff import Backoff, Pauses
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest, encode_topology
 from topology.annotations.records import Observed, decode_observed, encode_observed
@@ -38,6 +39,8 @@ _ANY_GENERATION, _ANY_VERSION = 2**63 - 1, "9" * 20
 """As long as they can be."""
 _JITTER = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
+_NODE: Final = "node"
+"""The one key of our backoff: reads and writes of our node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,7 @@ class Publication:
         self._in_doubt = False
         """A read or write has failed, perhaps only its answer: what the node says has to be read again."""
         self._refresh_at = 0.0
-        self._failures = 0
-        self._not_before = 0.0
+        self._backoff = Backoff(Pauses(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random=random))
 
     def refresh(self) -> None:
         """Have the next write made at once, whether or not anything has changed."""
@@ -78,23 +80,20 @@ class Publication:
             self._refresh_at = now + self._refresh_seconds * (1 - _JITTER + 2 * _JITTER * self._random())
         self._published = {key: annotations[key] for key in _OURS if key in annotations}
         self._in_doubt = False
-        self._failures = 0
-        self._not_before = now
+        self._backoff.forget(_NODE)
 
     def failed(self, now: float) -> None:
         """Take in that a read or write failed: the next one waits, longer each time, and not all nodes the same."""
         self._in_doubt = True
-        pause = min(_FIRST_PAUSE_SECONDS * 2**self._failures, _LONGEST_PAUSE_SECONDS)
-        self._failures += 1
-        self._not_before = now + pause * (0.5 + 0.5 * self._random())
+        self._backoff.failed(_NODE, now)
 
     def may_ask(self, now: float) -> bool:
         """Whether the API may be called again."""
-        return now >= self._not_before
+        return self._backoff.may_begin(_NODE, now)
 
     def pause_seconds(self, now: float) -> float:
         """Return how long the API must not be called yet after a failure; 0 when it may."""
-        return max(0.0, self._not_before - now)
+        return max(0.0, self._backoff.not_before(_NODE) - now)
 
     def last_discovery(self) -> Discovery:
         """Return what the node said of itself before this process began, as far as it can be read."""

@@ -13,6 +13,7 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import ApiError
+from extender.kit.backoff import Pauses
 from topology.annotations.records import is_later
 
 log = structlog.get_logger()
@@ -60,7 +61,7 @@ class NodeWatch:
         self._follow = follow
         self._heard = heard
         self._changed = changed
-        self._random = random
+        self._pauses = Pauses(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, random=random)
         self._closing, self._told = Event(), Event()
         self._newest = "0"
 
@@ -80,8 +81,7 @@ class NodeWatch:
         failures = 0
         while not self._closing.is_set():
             failures = 0 if self._listen() else failures + 1
-            pause = min(_FIRST_PAUSE_SECONDS * 2**failures, _LONGEST_PAUSE_SECONDS)
-            self._closing.wait(pause * (0.5 + 0.5 * self._random()))
+            self._closing.wait(self._pauses.after(failures + 1))
 
     def _listen(self) -> bool:
         """Tell what one watch tells; returns whether it told anything."""

@@ -211,6 +211,14 @@ def test_failures_make_pauses_that_grow_to_a_bound() -> None:
     assert publication.may_ask(now)
 
 
+def test_days_without_an_api_server_end_no_agent() -> None:
+    """Powers of two outgrow a float after 1024 failures, which are a day; the pause stays at its bound."""
+    publication = Publication(lambda: 1.0, REFRESH)
+    for _ in range(2000):
+        publication.failed(now=0.0)
+    assert publication.pause_seconds(0.0) == 120.0
+
+
 def test_no_write_during_a_pause() -> None:
     """Also when something changes: the API server asked for rest."""
     node = Node()
