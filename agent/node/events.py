@@ -6,7 +6,6 @@ take in a few tries is lost, and counted.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from uuid import uuid4
 import structlog
 
 from agent.errors import ApiError
+from extender.kit.bounded import Bounded
 
 REPORTER: Final = "gputopo-agent"
 NAMESPACE: Final = "default"
@@ -89,7 +89,7 @@ class NodeEvents:
         self._counted = counted
         self._pause_seconds = pause_seconds
         self._queue: Queue[tuple[Event, datetime, str]] = Queue(_QUEUE)
-        self._posted: OrderedDict[Event, _Posted] = OrderedDict()
+        self._posted = Bounded[Event, _Posted](_REMEMBERED)
         self._closing = Flag()
 
     def say(self, event: Event) -> None:
@@ -138,20 +138,14 @@ class NodeEvents:
                 if error.status != _GONE:
                     raise
             else:
-                self._remember(event, again)
+                self._posted.put(event, again)
                 return
         try:
             self._port.post_event(_body(event, name, at))
         except ApiError as error:
             if error.status != _IS_THERE:  # of our own try before, whose answer was lost
                 raise
-        self._remember(event, _Posted(name))
-
-    def _remember(self, event: Event, posted: _Posted) -> None:
-        self._posted[event] = posted
-        self._posted.move_to_end(event)
-        if len(self._posted) > _REMEMBERED:
-            self._posted.popitem(last=False)
+        self._posted.put(event, _Posted(name))
 
 
 def _may_pass(error: ApiError) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.kit.fair_table import FairTable
+from extender.kit.bounded import Bounded
 
 MOST_SECONDS = 0.5
 """Far more than the search for any known machine takes."""
@@ -24,7 +24,7 @@ class Patience:
     filled_at: float = 0.0
     """Monotonic seconds."""
     _of_all: float = 2 * MOST_SECONDS
-    _of_namespaces: FairTable[str, float] = field(default_factory=lambda: FairTable(NAMESPACES))
+    _of_namespaces: Bounded[str, float] = field(default_factory=lambda: Bounded(NAMESPACES))
     """Those that are not full."""
 
     def left(self, namespace: str, now: float) -> float:
@@ -36,7 +36,7 @@ class Patience:
     def spend(self, namespace: str, seconds: float) -> None:
         """Take note that a call has waited."""
         self._of_all = max(0.0, self._of_all - seconds)
-        self._of_namespaces.put(namespace, namespace, max(0.0, self._left_in(namespace) - seconds))
+        self._of_namespaces.put(namespace, max(0.0, self._left_in(namespace) - seconds))
 
     def _left_in(self, namespace: str) -> float:
         left = self._of_namespaces.get(namespace)

@@ -6,12 +6,12 @@ The event loop that makes them also answers kube-scheduler.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+from extender.kit.bounded import Bounded
 from extender.web.concurrency import Crowded
 
 SECONDS: Final = 2.0
@@ -38,7 +38,7 @@ class Remembered:
     """By what was asked."""
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        self._pages = Bounded[str, tuple[float, Page]](KEPT)
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
 
@@ -54,20 +54,14 @@ class Remembered:
                 if found := self._fresh(asked):  # somebody who asked the same was first
                     return found
                 made = await make()
-                self._keep(asked, made)
+                self._pages.put(asked, (_now(), made))
                 return made
         finally:
             self._waiting -= 1
 
     def _fresh(self, asked: str) -> Page | None:
-        made_at, page = self._pages.get(asked, (0.0, None))
+        made_at, page = self._pages.get(asked) or (0.0, None)
         return page if page and _now() - made_at < SECONDS else None
-
-    def _keep(self, asked: str, page: Page) -> None:
-        self._pages[asked] = (_now(), page)
-        self._pages.move_to_end(asked)
-        if len(self._pages) > KEPT:
-            self._pages.popitem(last=False)
 
 
 def _now() -> float:

@@ -18,6 +18,7 @@ from extender.cluster.caches.agents import LABELS
 from extender.cluster.objects.kinds import ContainerStatus, Node, ObjectMeta, Pod, PodStatus
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.kit.bounded import Bounded
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, claim, gpus, node, pod
 from topology.annotations import keys
@@ -103,6 +104,8 @@ def sizes(*roots: object) -> Counter[str]:
             counted[place] += len(item)
             inside = [*item.keys(), *item.values()] if isinstance(item, Mapping) else list(item)
             waiting.extend((f"{place}[]", each) for each in inside)
+        elif isinstance(item, Bounded):
+            waiting.append((place, item._entries))
         else:
             waiting.extend((f"{type(item).__name__}.{name}", value) for name, value in _attributes(item))
     return counted

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import ObjectMeta
+from extender.kit.bounded import Bounded
 
 LIMIT = 10_000
 """A forgotten pod is an unseen one: its claims are looked up live, never just dropped."""
@@ -36,8 +36,7 @@ class Tombstones:
     """The newest tombstones, by UID."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
-        self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
+        self._tombstones = Bounded[str, Tombstone](limit)
         self._last: dict[tuple[str, str], str] = {}
         """Namespace and name → UID of the last one that left."""
 
@@ -47,11 +46,11 @@ class Tombstones:
 
     def confirm(self, uid: str) -> None:
         """Remember that a live read found no pod of this UID."""
-        self._remember(uid, replace(self._tombstones.get(uid, Tombstone()), gone=True))
+        self._remember(uid, replace(self._tombstones.get(uid) or Tombstone(), gone=True))
 
     def mention(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Remember a pod of which nothing but the name was ever heard; `gone`: and that it is gone."""
-        tombstone = self._tombstones.get(metadata.uid, Tombstone((metadata.namespace, metadata.name)))
+        tombstone = self._tombstones.get(metadata.uid) or Tombstone((metadata.namespace, metadata.name))
         self._remember(metadata.uid, replace(tombstone, gone=tombstone.gone or gone))
 
     def find(self, uid: str) -> Tombstone | None:
@@ -68,10 +67,10 @@ class Tombstones:
         return last is not None and last.stopped and last.node == node
 
     def _remember(self, uid: str, tombstone: Tombstone) -> None:
-        self._tombstones[uid] = tombstone
-        self._tombstones.move_to_end(uid)
+        forgotten = self._tombstones.put(uid, tombstone)
         self._last[tombstone.key] = uid
-        if len(self._tombstones) > self._limit:
-            forgotten, old = self._tombstones.popitem(last=False)
-            if self._last.get(old.key) == forgotten:
-                del self._last[old.key]
+        if forgotten is None:
+            return
+        oldest, old = forgotten
+        if self._last.get(old.key) == oldest:
+            del self._last[old.key]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.kit.backoff import Pauses
+from extender.kit.bounded import Bounded
 from extender.kit.fair_table import FairTable
 
 FIRST_SECONDS: Final = 30.0
@@ -48,7 +49,7 @@ class _Memory:
 
     winner: tuple[str, float] | None = None
     """The node that was announced, and since when it is."""
-    setbacks: dict[str, Setback] = field(default_factory=dict)
+    setbacks: Bounded[str, Setback] = field(default_factory=lambda: Bounded(NODES))
     """By node, the newest last."""
     unstarted_on: set[str] = field(default_factory=set)
     """Nodes on which a pod ended before it started, since the last call for a pod of the owner."""
@@ -82,11 +83,11 @@ class Setbacks:
         """Let the node step back, as it did not get the pod bound, or the owner's pod started; `namespace` is theirs."""
         memory = self._memory(uid, namespace)
         memory.winner = None
-        remembered = {name: past for name, past in memory.setbacks.items() if past.is_remembered(now)}
-        past = remembered.pop(node, None)
+        for name in [name for name, past in memory.setbacks.items() if not past.is_remembered(now)]:
+            memory.setbacks.pop(name)
+        past = memory.setbacks.get(node)
         failures = past.failures + 1 if past else 1
-        setback = Setback(now + _PAUSES.after(failures), failures)
-        memory.setbacks = dict(list(remembered.items())[1 - NODES :]) | {node: setback}
+        memory.setbacks.put(node, Setback(now + _PAUSES.after(failures), failures))
 
     def end_unstarted(self, uid: str, owner: str, node: str, *, is_news: bool) -> None:
         """Take note that a pod ended before any of its containers started, once for each pod."""
@@ -113,7 +114,7 @@ class Setbacks:
         for memory in filter(None, map(self._memories.get, (uid, owner))):
             setback = memory.setbacks.get(node)
             if setback and not setback.passed_over:
-                memory.setbacks[node] = replace(setback, passed_over=True)
+                memory.setbacks.replace(node, replace(setback, passed_over=True))
                 passed_over = True
         return passed_over
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.kit.backoff import Pauses
-from extender.kit.fair_table import FairTable
+from extender.kit.bounded import Bounded
 
 LOOKED_AT: Final = 32
 """Nominations that have ended, the last ones; or namespaces, with the last outcome of each."""
@@ -34,7 +34,7 @@ class _Pause:
     _times: int = 0
     """Since all came true last."""
 
-    def is_brought_by(self, came_true: Sequence[bool | None], now: float) -> bool:
+    def is_brought_by(self, came_true: Sequence[bool], now: float) -> bool:
         """Begin a pause where too many were in vain, twice as long each time until all come true."""
         in_vain = came_true.count(False)
         if len(came_true) >= ENOUGH and in_vain > TOLERATED * len(came_true):
@@ -57,9 +57,9 @@ class Worth:
     """What came of the nominations of one extender."""
 
     _pause: _Pause = field(default_factory=_Pause)
-    _last: FairTable[str, bool] = field(default_factory=lambda: FairTable(LOOKED_AT))
+    _last: Bounded[str, bool] = field(default_factory=lambda: Bounded(LOOKED_AT))
     """By namespace: whether its last nomination came true."""
-    _of: FairTable[str, _OfNamespace] = field(default_factory=lambda: FairTable(NAMESPACES))
+    _of: Bounded[str, _OfNamespace] = field(default_factory=lambda: Bounded(NAMESPACES))
 
     @property
     def paused_until(self) -> float:
@@ -74,10 +74,10 @@ class Worth:
     def ended(self, namespace: str, now: float, *, came_true: bool) -> None:
         """Take note of the end of a nomination of a pod in this namespace."""
         of_namespace = self._of.get(namespace) or _OfNamespace()
-        self._of.put(namespace, namespace, of_namespace)
+        self._of.put(namespace, of_namespace)
         of_namespace.came_true.append(came_true)
         if of_namespace.pause.is_brought_by(of_namespace.came_true, now):
             of_namespace.came_true.clear()
-        self._last.put(namespace, namespace, came_true)
-        if self._pause.is_brought_by([self._last.get(each) for each in self._last], now):
-            self._last = FairTable(LOOKED_AT)
+        self._last.put(namespace, came_true)
+        if self._pause.is_brought_by([*self._last.values()], now):
+            self._last = Bounded(LOOKED_AT)
