@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from extender.kit.backoff import Backoff
+from extender.kit.backoff import Backoff, Pauses
 from extender.kit.plain_structlog import structlog
 
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ class Rounds:
     def __init__(self, failed: Callable[[str], object] = lambda _: None) -> None:
         """Call `failed` with the name of each round that raised."""
         self._failed = failed
-        self._pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._pauses = Backoff(Pauses(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stale_after: dict[str, float] = {}
         self._succeeded_at: dict[str, float] = {}
@@ -95,7 +95,7 @@ class Rounds:
         except Exception:
             if round_.is_vital:
                 raise
-            pause = self._pauses.was_in_vain(round_.name, clock.time())
+            pause = self._pauses.failed(round_.name, clock.time())
             log.exception("a round failed", round=round_.name, pause=pause)
             self._failed(round_.name)
             return pause
