@@ -16,10 +16,11 @@ import typer
 
 from agent import logs
 from agent.config import AgentConfiguration, load
-from agent.errors import ApiError, ConfigurationError, NvmlUnavailable
+from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.host import Host
 from agent.gpus.nvml.reader import read_nvml
+from extender.kit.configuration import ConfigurationError
 from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
 from topology.formats.matrix import print_matrix

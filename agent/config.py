@@ -1,69 +1,24 @@
-"""The agent's configuration: one versioned YAML document, checked whole before anything starts.
+"""The agent's settings: one versioned document, section by section. `extender.kit.configuration` puts it together.
 
-A setting comes from the command line, else the environment, else the file, else its default. Unknown keys are refused with
-their path. In the environment `discovery.interval` is `GPUTOPO_DISCOVERY_INTERVAL`; the node's name is also `NODE_NAME`,
-as the downward API usually gives it.
+The node's name is also `NODE_NAME`, as the downward API usually gives it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field
 
-from agent.errors import ConfigurationError
-from extender.kit.yaml_text import read_yaml
+from extender.kit import configuration
+from extender.kit.configuration import Document
+from extender.kit.settings import Duration, Items, Names, Seconds, Section
 from topology.node.status import MigStrategy
 
-API_VERSION: Final = "config.gputopo.dev/v1alpha1"
-KIND: Final = "AgentConfiguration"
-_PREFIX = "GPUTOPO_"
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
-
-
-def _seconds(value: object) -> object:
-    if isinstance(value, float):
-        return value
-    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-    if match is None:
-        raise ValueError("not a duration such as 500ms, 5s or 1m30s")
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in match.groups())
-    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
-
-
-def _list(value: object) -> object:
-    return tuple(filter(None, value.split(","))) if isinstance(value, str) else value
-
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0), PlainSerializer(_duration, return_type=str)]
-"""Seconds; written `500ms`, `5s`, `1m30s`."""
 MAX_PROCESS_WAIT: Final = 20.0
 """The kubelet gives up on a container's start after 30 s of waiting for us."""
-ProcessWait = Annotated[
-    float,
-    BeforeValidator(_seconds),
-    Field(ge=0, le=MAX_PROCESS_WAIT),
-    PlainSerializer(_duration, return_type=str),
-]
-Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_list)]
-"""In the environment separated by commas."""
-
-
-def _count(value: object) -> object:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-def _numbers(value: object) -> object:
-    return [_count(part) for part in value.split(",") if part] if isinstance(value, str) else value
+ProcessWait = Annotated[Seconds, Field(le=MAX_PROCESS_WAIT)]
 
 
 def _switch(value: object) -> object:
@@ -74,11 +29,7 @@ Switch = Annotated[Literal["off", "on"], BeforeValidator(_switch)]
 """YAML reads the bare words as truth values."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
-
-
-class Discovery(_Section):
+class Discovery(Section):
     """How the node is discovered."""
 
     interval: Duration = 30.0
@@ -95,7 +46,7 @@ class Discovery(_Section):
     """Programs that may compute on a GPU which no container holds: what serves others, and stays when they have gone."""
 
 
-class Publish(_Section):
+class Publish(Section):
     """How the node's annotations are kept fresh."""
 
     refresh_interval: Duration = 300.0
@@ -104,7 +55,7 @@ class Publish(_Section):
     """Whether the node's condition `gputopo.dev/GPUsHealthy` is kept, which takes the right to patch `nodes/status`."""
 
 
-class Kubernetes(_Section):
+class Kubernetes(Section):
     """How to reach the API server."""
 
     kubeconfig: Path | None = None
@@ -115,7 +66,7 @@ class Kubernetes(_Section):
     """Time for one request."""
 
 
-class TopologyManager(_Section):
+class TopologyManager(Section):
     """How the kubelet aligns what containers get."""
 
     policy: Literal["auto", "none", "best-effort", "restricted", "single-numa-node"] = "auto"
@@ -125,7 +76,7 @@ class TopologyManager(_Section):
     """Of a policy that is given here."""
 
 
-class Kubelet(_Section):
+class Kubelet(Section):
     """Where this node's kubelet is met; all of these are folders and files of the host."""
 
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
@@ -139,7 +90,7 @@ class Kubelet(_Section):
     """Between two looks at what containers hold."""
 
 
-class Enforce(_Section):
+class Enforce(Section):
     """How the agent's own device plugin hands out GPUs; only in mode `enforce`."""
 
     state: Path = Path("/var/lib/gputopo")
@@ -172,20 +123,20 @@ class Enforce(_Section):
     """Whether they get GPUDirect Storage's devices, as with `GDS_ENABLED`."""
     mofed: bool = False
     """Whether they get the devices of Mellanox' OFED, as with `MOFED_ENABLED`."""
-    imex_channels: Annotated[tuple[Literal[0], ...], BeforeValidator(_numbers), Field(max_length=1)] = ()
+    imex_channels: Annotated[Items[Annotated[int, Field(ge=0, le=0)]], Field(max_length=1)] = ()
     """IMEX channels that they get, where the node has them, as with `IMEX_CHANNEL_IDS`; only 0, as there."""
 
 
-class Sharing(_Section):
+class Sharing(Section):
     """Which GPUs pods may share by memory; only in mode `enforce`."""
 
-    gpus: Annotated[Literal["all", "none"] | Annotated[int, Field(ge=1)], BeforeValidator(_count)] = "none"
+    gpus: Literal["all", "none"] | Annotated[int, Field(ge=1)] = "none"
     """`all`, `none`, or at most so many of the node's GPUs at one time."""
     models: Names = ()
     """Globs of the models that may be shared, in lower case or not; none: every model."""
     limits: Literal["required", "preferred"] = "required"
     """Whether GPUs are shared only where something holds a container to its share; `preferred`: also where nothing does."""
-    reserve_gib: Annotated[Literal["auto"] | Annotated[int, Field(ge=0)], BeforeValidator(_count)] = "auto"
+    reserve_gib: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     """Of each GPU's memory, for no share; `auto`: what the driver keeps for itself, in whole GiB, and never less than that."""
     mps: Switch = "off"
     """Whether containers with shares are clients of an MPS daemon, where one answers."""
@@ -193,7 +144,7 @@ class Sharing(_Section):
     """The host's, with the daemons' sockets in `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and their shared memory in `shm`."""
 
 
-class Health(_Section):
+class Health(Section):
     """Where /livez, /readyz and /metrics are served."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
@@ -202,7 +153,7 @@ class Health(_Section):
     """0 takes a free one and logs it."""
 
 
-class Dcgm(_Section):
+class Dcgm(Section):
     """Where DCGM exporter is asked for, beside the names of the node's pods."""
 
     host: str = "127.0.0.1"
@@ -211,7 +162,7 @@ class Dcgm(_Section):
     """DCGM exporter's port."""
 
 
-class Metrics(_Section):
+class Metrics(Section):
     """What /metrics has of each GPU beside its health."""
 
     gpus: Literal["auto", "always", "never"] = "auto"
@@ -223,7 +174,7 @@ class Metrics(_Section):
     dcgm: Dcgm = Dcgm()
 
 
-class Log(_Section):
+class Log(Section):
     """One line per thing worth knowing."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -232,11 +183,10 @@ class Log(_Section):
     """`json`: one object a line; `text`: for people."""
 
 
-class AgentConfiguration(_Section):
+class AgentConfiguration(Document):
     """The whole document."""
 
-    api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
-    kind: Literal["AgentConfiguration"] = KIND
+    kind: Literal["AgentConfiguration"] = "AgentConfiguration"
     node_name: str | None = Field(default=None, min_length=1, max_length=253)
     """Usually from `NODE_NAME`, by the downward API."""
     mode: Literal["observe", "enforce"] = "observe"
@@ -253,78 +203,8 @@ class AgentConfiguration(_Section):
     metrics: Metrics = Metrics()
     log: Log = Log()
 
-    def to_yaml(self) -> str:
-        """Write the document so that it can be read again."""
-        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
-
 
 def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> AgentConfiguration:
-    """Put the configuration together.
-
-    Args:
-        file: The YAML document; `None` for defaults.
-        environment: Usually `os.environ`; only names that stand for a setting are looked at.
-        flags: Dotted path of a setting (`discovery.interval`) to value; `None` where the flag was not given.
-
-    Raises:
-        ConfigurationError: The file is missing or no YAML, or a key or value is wrong.
-
-    """
-    document = _read(file) if file else {}
-    if "NODE_NAME" in environment:
-        document["nodeName"] = environment["NODE_NAME"]
-    for path in _paths(AgentConfiguration):
-        if (name := _environment_name(path)) in environment:
-            _put(document, path, environment[name], name)
-    for dotted, value in flags.items():
-        if value is not None:
-            _put(document, tuple(dotted.split(".")), value, dotted)
-    try:
-        return AgentConfiguration.model_validate(document)
-    except ValidationError as error:
-        raise ConfigurationError("\n".join(_problems(error, file))) from error
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        document = read_yaml(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{file}: not a mapping")
-    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if document.get(key) != expected:
-            raise ConfigurationError(f"{file}: {key}: must be {expected}, got {document.get(key)}")
-    return document
-
-
-def _paths(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for name, field in section.model_fields.items():
-        path = (*above, field.alias or name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, _Section):
-            yield from _paths(field.annotation, path)
-        else:
-            yield path
-
-
-def _environment_name(path: tuple[str, ...]) -> str:
-    return _PREFIX + "_".join(re.sub(r"(?=[A-Z])", "_", key).upper() for key in path)
-
-
-def _put(document: dict[str, Any], path: tuple[str, ...], value: str, source: str) -> None:
-    section = document
-    for key in path[:-1]:
-        section = section.setdefault(key, {})
-        if not isinstance(section, dict):
-            raise ConfigurationError(f"{source}: {key} is not a section")
-    # Numbers are told from text by the schema and not by their looks: a node may be called 007.
-    section[path[-1]] = int(value) if path[-1] == "port" and value.isdecimal() else value
-
-
-def _problems(error: ValidationError, file: Path | None) -> Iterator[str]:
-    for problem in error.errors():
-        path = ".".join(map(str, problem["loc"]))
-        reason = "unknown key" if problem["type"] == "extra_forbidden" else problem["msg"]
-        yield f"{file or 'configuration'}: {path}: {reason.removeprefix('Value error, ')}"
+    """Put the configuration together; `flags` are by dotted path, `None` where one was not given."""
+    settings = {path: value for path, value in flags.items() if value is not None}
+    return configuration.load(AgentConfiguration, file, environment, settings, {"NODE_NAME": "nodeName"})

@@ -2,7 +2,6 @@
 
 AgentError
 ├── NvmlUnavailable     no driver, no library, or a driver that was updated under the running system: NVML's code
-├── ConfigurationError  a configuration file that cannot be used: file, path of the key and reason
 ├── KubeletUnavailable  the kubelet's sockets: not there, refused, or no answer in time
 └── ApiError            the Kubernetes API refused or could not be reached: status and reason
 """
@@ -21,10 +20,6 @@ class NvmlUnavailable(AgentError):
         super().__init__(f"{reason} ({code})")
         self.code = code
         self.reason = reason
-
-
-class ConfigurationError(AgentError):
-    """A configuration that cannot be used; one line per problem, each with where it is."""
 
 
 class KubeletUnavailable(AgentError):

@@ -17,9 +17,9 @@ from typing import Annotated
 import typer
 import uvloop
 
-from extender.config import ExtenderConfiguration
-from extender.config_sources import ConfigError, load
+from extender.config import ExtenderConfiguration, load
 from extender.kit import logs, traces
+from extender.kit.configuration import ConfigurationError
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 
@@ -45,7 +45,7 @@ def run(
     try:
         overrides = dict(_pair(setting) for setting in settings or ())
         effective = load(config, os.environ, overrides)
-    except ConfigError as error:
+    except ConfigurationError as error:
         for line in str(error).splitlines():
             print(logs.printable(line, len(line)), file=sys.stderr)
         raise typer.Exit(2) from error
@@ -84,5 +84,5 @@ def _allow_many_connections() -> None:
 def _pair(setting: str) -> tuple[str, str]:
     key, equals, value = setting.partition("=")
     if not equals:
-        raise ConfigError(f"--set {setting}: not KEY=VALUE")
+        raise ConfigurationError(f"--set {setting}: not KEY=VALUE")
     return key, value

@@ -1,15 +1,14 @@
-"""The extender's settings: one versioned document, section by section. `extender.config_sources` says where they come from."""
+"""The extender's settings: one versioned document, section by section. `extender.kit.configuration` puts it together."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import ByteSize, Field, field_validator, model_validator
 
 from extender.cluster.caches.schedulers import SCHEDULER_NAME
@@ -18,13 +17,12 @@ from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.health_words import HealthWords, Word, condition, label, taint
 from extender.cluster.objects.locations import LABELS
 from extender.config_autoscaling import Autoscaling, NodeGroups
-from extender.config_base import Bytes, Duration, Section
+from extender.kit import configuration
+from extender.kit.configuration import Document
+from extender.kit.settings import Bytes, Duration, Items, Names, Section, Table
 from topology.annotations import keys
 from topology.request.domains import Level
 from topology.value.score import Weights
-
-API_VERSION: Final = "config.gputopo.dev/v1alpha1"
-KIND: Final = "ExtenderConfiguration"
 
 
 def _is_loopback(host: str) -> bool:
@@ -41,7 +39,7 @@ class Listen(Section):
     """On which address."""
     port: int = Field(default=8888, ge=0, le=65535)
     """0 takes a free one and logs it."""
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: Names = ()
     """Further host names that pages and JSON answer to without TLS, such as a proxy's; `*` stands for anything."""
 
     @property
@@ -96,21 +94,21 @@ class Scheduling(Section):
 
     resource: str = keys.GPU_RESOURCE
     """The extended resource that stands for whole GPUs."""
-    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    scheduler_names: Names = (SCHEDULER_NAME,)
     """The schedulers that ask us; pods with GPUs that others place, or that wait for others, are counted."""
-    tolerated_taints: tuple[str, ...] = ()
+    tolerated_taints: Names = ()
     """Keys of taints that all pods with GPUs tolerate, beside the resource's own name: nodes with others do not count as free."""
     candidates: int = Field(default=16, ge=0)
     """Nodes that filter passes on; 0: all that fit, 1: pin."""
     foresight: float = Field(default=Weights().pods_to_come, ge=0)
     """λ: how much the value that a placement destroys weighs against what the pod gains; 0 looks at this pod alone."""
-    demand: dict[int, float] = Field(default=dict(Weights().demand), min_length=1)
+    demand: Table[int, float] = Field(default=dict(Weights().demand), min_length=1)
     """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
     admission: float = Field(default=Weights().admission, ge=0)
     """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1.
 
     Low keeps islands whole, high fills gaps."""
-    domain_labels: dict[Level, tuple[str, ...]] = Field(default=dict(LABELS), validate_default=True)
+    domain_labels: Table[Level, tuple[str, ...]] = Field(default=dict(LABELS), validate_default=True)
     """Labels of nodes that name their NVLink domain, rack and block; of several the first that a node has counts."""
     appraise_after: Duration = 15.0
     """How long after the start the values of free GPUs are first computed; until then a formula serves."""
@@ -211,7 +209,7 @@ class SickGpus(Section):
     """Evict those that ask for it by `gputopo.dev/evict-when-sick`; takes the right to create `pods/eviction`."""
 
 
-WordTexts = tuple[Annotated[str, Field(pattern=r"^[^=:\s]")], ...]
+WordTexts = Items[Annotated[str, Field(pattern=r"^[^=:\s]")]]
 
 
 class NodeWords(Section):
@@ -247,7 +245,7 @@ class NodeHealth(Section):
 class Groups(Section):
     """Which pods belong together across nodes."""
 
-    sources: tuple[Source, ...] = tuple(Source)
+    sources: Items[Source] = tuple(Source)
     """Other programs whose words count, where a pod has no `gputopo.dev/group`. Their order is fixed."""
     read_sizes: bool = False
     """Read how many pods a group has off Jobs, JobSets and PodGroups, where no pod says it; takes the right to list and watch
@@ -299,11 +297,10 @@ class Log(Section):
     """`json`: one object a line; `text`: for people."""
 
 
-class ExtenderConfiguration(Section):
+class ExtenderConfiguration(Document):
     """The whole document."""
 
-    api_version: Literal["config.gputopo.dev/v1alpha1"] = API_VERSION
-    kind: Literal["ExtenderConfiguration"] = KIND
+    kind: Literal["ExtenderConfiguration"] = "ExtenderConfiguration"
     listen: Listen = Listen()
     tls: Tls = Tls()
     health: Health = Health()
@@ -331,11 +328,12 @@ class ExtenderConfiguration(Section):
             )
         return self
 
-    def to_yaml(self) -> str:
-        """Write the document so that it can be read again."""
-        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
-
     @property
     def digest(self) -> str:
         """Name this configuration in a metric and a log line."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()[:12]
+
+
+def load(file: Path | None, environment: Mapping[str, str], settings: Mapping[str, str]) -> ExtenderConfiguration:
+    """Put the configuration together; `settings` are those of `--set`, by dotted path."""
+    return configuration.load(ExtenderConfiguration, file, environment, settings)

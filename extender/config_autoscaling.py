@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from extender.cluster.candidates.node_groups import LABEL
-from extender.config_base import Duration, Section
+from extender.kit.settings import Duration, Section, Table
 from topology.annotations.codec import decode_topology
 from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
@@ -43,7 +43,7 @@ class NodeGroups(Section):
 
     label: str = LABEL
     """Nodes with the same value of this label are alike, as far as their wiring goes."""
-    expected: dict[str, ExpectedNode] = Field(default_factory=dict)
+    expected: Table[str, ExpectedNode] = Field(default_factory=dict)
     """By the label's value; of other groups it is what most of their nodes publish."""
 
     @property

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agent.config import AgentConfiguration, load
-from agent.errors import ConfigurationError
+from extender.kit.configuration import ConfigurationError
 
 HEAD = "apiVersion: config.gputopo.dev/v1alpha1\nkind: AgentConfiguration\n"
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from extender.cluster.objects.locations import LABELS
-from extender.config import ExtenderConfiguration
-from extender.config_sources import ConfigError, load
+from extender.config import ExtenderConfiguration, load
+from extender.kit.configuration import ConfigurationError
 from topology.request.domains import Level
 from topology.value.score import Weights
 
@@ -52,7 +52,7 @@ def test_whose_groups_count_can_be_chosen() -> None:
     assert load(None, {}, {}).groups.sources == tuple(Source)
     assert load(None, {}, {"groups.sources": "[kueue, job]"}).groups.sources == (Source.KUEUE, Source.JOB)
     assert load(None, {}, {"groups.sources": "[]"}).groups.sources == ()
-    with pytest.raises(ConfigError, match=r"groups\.sources\.0"):
+    with pytest.raises(ConfigurationError, match=r"groups\.sources\.0"):
         load(None, {}, {"groups.sources": "[slurm]"})
 
 
@@ -73,13 +73,13 @@ def test_words_of_other_health_agents_can_be_added_and_made_to_close() -> None:
 @pytest.mark.parametrize("text", ["''", "'=True'", "' X'", "':NoSchedule'"])
 def test_a_word_without_a_name_is_refused_with_its_path(text: str) -> None:
     """It would fit nothing, or everything."""
-    with pytest.raises(ConfigError, match=r"nodeHealth\.close\.conditions\.0"):
+    with pytest.raises(ConfigurationError, match=r"nodeHealth\.close\.conditions\.0"):
         load(None, {}, {"nodeHealth.close.conditions": f"[{text}]"})
 
 
 def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:
     """A typo would leave groups without racks."""
-    with pytest.raises(ConfigError, match=r"scheduling\.domainLabels\.row"):
+    with pytest.raises(ConfigurationError, match=r"scheduling\.domainLabels\.row"):
         load(None, {}, {"scheduling.domainLabels": "{row: [example.com/row]}"})
 
 
@@ -103,7 +103,7 @@ def test_a_level_that_there_is_not_is_refused_with_its_path() -> None:
 def test_names_file_path_and_reason(tmp_path: Path, text: str, problem: str) -> None:
     """A typing error is found by reading one line."""
     file = document(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         load(file, {}, {})
     assert str(caught.value).startswith(f"{file}: ")
     assert problem in str(caught.value)
@@ -112,26 +112,26 @@ def test_names_file_path_and_reason(tmp_path: Path, text: str, problem: str) -> 
 @pytest.mark.parametrize("header", ["", "apiVersion: config.gputopo.dev/v9\nkind: ExtenderConfiguration\n", "- 1\n"])
 def test_refuses_other_documents(tmp_path: Path, header: str) -> None:
     """A document says what it is and in which version."""
-    with pytest.raises(ConfigError, match=r"apiVersion: must be|not a mapping"):
+    with pytest.raises(ConfigurationError, match=r"apiVersion: must be|not a mapping"):
         load(document(tmp_path, "# nothing else\nlisten: {}" if not header.startswith("-") else "", header), {}, {})
 
 
 def test_refuses_a_missing_file(tmp_path: Path) -> None:
     """The defaults are not a substitute for a file that was asked for."""
-    with pytest.raises(ConfigError, match=r"absent\.yaml: No such file"):
+    with pytest.raises(ConfigurationError, match=r"absent\.yaml: No such file"):
         load(tmp_path / "absent.yaml", {}, {})
 
 
 @pytest.mark.parametrize("setting", ["listen.prot", "apiVersion.x", "listen"])
 def test_refuses_unknown_settings(setting: str) -> None:
     """`--set` follows the same schema."""
-    with pytest.raises(ConfigError, match=setting.split(".", maxsplit=1)[0]):
+    with pytest.raises(ConfigurationError, match=setting.split(".", maxsplit=1)[0]):
         load(None, {}, {setting: "1"})
 
 
 def test_reports_every_problem_at_once() -> None:
     """Nobody wants to fix a file one error at a time."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         load(None, {}, {"listen.port": "x", "watch.pageSize": "0"})
     assert len(str(caught.value).splitlines()) == 2
 

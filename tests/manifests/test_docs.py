@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from agent import metrics as agent_metrics
-from extender.config import API_VERSION
+from extender.kit.configuration import API_VERSION
 from extender.telemetry import metrics as extender_metrics
 from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from agent import config as agent_config
-from extender import config_sources as extender_config
+from extender import config as extender_config
 from extender.config import ExtenderConfiguration
 from extender.web import health
 from extender.web.routes import verbs
@@ -25,7 +25,7 @@ CLIENT = "nvidia.com/gpu.deploy.client"
 def extender_settings(tmp_path: Path) -> ExtenderConfiguration:
     file = tmp_path / "extender.yaml"
     file.write_text(file_of("gputopo-scheduler", "extender.yaml"))
-    return extender_config.load(file, {}, {"health.host": '"fd00::1"'})
+    return extender_config.load(file, {}, {"health.host": "fd00::1"})
 
 
 def test_scheduler_calls_the_verbs_that_the_extender_serves(extender_settings: ExtenderConfiguration) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agent.config import Kubelet
 from agent.config import load as load_agent
-from agent.errors import ApiError, ConfigurationError
+from agent.errors import ApiError
 from agent.gpus.health.health_file import HealthFile
 from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
 from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
@@ -35,8 +35,9 @@ from extender.cluster.objects.group_sizes import GroupMaker
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import cpu_milli, quantity
 from extender.cluster.objects.versions import is_before
-from extender.config_sources import ConfigError, load
+from extender.config import load
 from extender.kit.clock import Instant
+from extender.kit.configuration import ConfigurationError
 from extender.kubectl.control_plane import control_plane
 from extender.kubectl.hypothetical import pod_from
 from extender.kubectl.snapshot import Snapshot, Unreadable
@@ -230,7 +231,7 @@ def read_as_every_kind_of_file(folder: Path, content: bytes) -> None:
         Kubeconfig.find(file, None, {})
     with suppress(Unreadable):
         Snapshot.read(file)
-    with suppress(ConfigError):
+    with suppress(ConfigurationError):
         load(file, {}, {})
     with suppress(ConfigurationError):
         load_agent(file, {}, {})

@@ -200,9 +200,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 command: [gputopo-extender]
 args:
   - --config=/etc/gputopo/extender.yaml
-  - --set=health.host="$(POD_IP)"
+  - --set=health.host=$(POD_IP)
   {{- if .Values.extender.service.enabled }}
-  - --set=listen.host="$(POD_IP)"
+  - --set=listen.host=$(POD_IP)
   {{- end }}
 env:
   - name: POD_IP
