@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from extender.cli import app
 from typer.testing import CliRunner
 
+from extender.kubectl.cli import app
 from tests.manifests.helm import CHART, helm
 
 PROGRAM = CHART / "files" / "check_installation.py"

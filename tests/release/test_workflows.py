@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from extender.cli import app
 from typer.main import get_group
 
+from extender.kubectl.cli import app
 from tests.cluster.go_build import BinariesUnavailable
 from tests.release.actions import ACTIONLINT
 

@@ -35,7 +35,8 @@ class NvmlCalls:
         """Return what the function returns; raise `NvmlUnavailable` after the limit, and at once while an earlier call hangs."""
         if self._latest is not None and not self._latest.done():
             raise _hangs()
-        answer = self._latest = _on_a_thread(function)
+        answer = _on_a_thread(function)
+        self._latest = answer
         try:
             return answer.result(self._limit_seconds)
         except TimeoutError:
@@ -47,7 +48,8 @@ class NvmlCalls:
             async with asyncio.timeout(self._limit_seconds), self._turn:
                 if self._latest is not None and not self._latest.done():  # it hangs, or its caller was cancelled
                     await asyncio.wait([asyncio.wrap_future(self._latest)])
-                answer = self._latest = _on_a_thread(function)
+                answer = _on_a_thread(function)
+        self._latest = answer
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
             raise _hangs() from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -175,4 +174,7 @@ def as_text(value: Any, separated: str) -> str:
 
 def value_at(document: Mapping[str, Any], path: str) -> Any:
     """Return the value of a setting."""
-    return reduce(dict.__getitem__, path.split("."), document)
+    value: Any = document
+    for key in path.split("."):
+        value = value[key]
+    return value
