@@ -14,12 +14,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agent import logs
 from agent.config import AgentConfiguration, load
 from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.host import Host
+from agent.gpus.nvml import read_nvml
 from agent.gpus.nvml.reader import read_nvml
+from extender.kit import logs
 from extender.kit.configuration import ConfigurationError
 from topology.annotations.codec import encode_topology
 from topology.errors import PayloadError
@@ -83,7 +84,7 @@ def _print_once(settings: AgentConfiguration, output: Output) -> None:
     except (NvmlUnavailable, PayloadError) as error:
         _end(1, str(error))
     for line in _warnings(discovery):
-        print(logs.printable(line), file=sys.stderr)
+        print(logs.printable(line, len(line)), file=sys.stderr)
     if not discovery.topology.gpus:
         counted = len(discovery.status.gpus)
         _end(1, f"none of {counted} GPUs can be identified" if counted else "the NVIDIA driver works, and finds no GPU")
@@ -105,7 +106,7 @@ def _serve(settings: AgentConfiguration) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read when gRPC is imported; its own logs are no JSON
     from agent.serve import serve
 
-    logs.start(settings.log.level, settings.log.format)
+    logs.start(settings.log.level, settings.log.format, unnamed="agent")
     try:
         serve(settings, settings.node_name, _host(settings))
     except (ApiError, NvmlUnavailable) as error:
@@ -118,7 +119,7 @@ def _host(settings: AgentConfiguration) -> Host:
 
 def _end(code: int, message: str) -> NoReturn:
     for line in message.splitlines():
-        print(logs.printable(line), file=sys.stderr)
+        print(logs.printable(line, len(line)), file=sys.stderr)
     raise typer.Exit(code)
 
 

@@ -31,8 +31,13 @@ def printable(text: str, limit: int = MAX_FIELD_CHARACTERS) -> str:
     return cut if cut.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in cut)
 
 
-def start(level: str, style: Literal["json", "text"], stream: BinaryIO | None = None) -> None:
-    """Send structlog's loggers and those of the standard library to `stream`, standard error when not given."""
+def start(
+    level: str, style: Literal["json", "text"], stream: BinaryIO | None = None, *, unnamed: str | None = None
+) -> None:
+    """Send structlog's loggers and those of the standard library to `stream`, standard error when not given.
+
+    A logger without a name is called `unnamed`.
+    """
     out = stream or sys.stderr.buffer
     structlog.configure(
         processors=[
@@ -45,7 +50,7 @@ def start(level: str, style: Literal["json", "text"], stream: BinaryIO | None = 
             _json if style == "json" else _text,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *names: structlog.BytesLogger(out, name=names[0] if names else None),
+        logger_factory=lambda *names: structlog.BytesLogger(out, name=names[0] if names else unnamed),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[_Forward()], level=logging.WARNING, force=True)

@@ -39,6 +39,33 @@ def test_a_line_is_a_json_object_that_begins_with_when_and_what() -> None:
     assert (line["logger"], line["msg"], line["duration_seconds"]) == ("extender.x", "bound", 0.25)
 
 
+def test_a_value_cannot_end_a_line_or_fill_the_disk() -> None:
+    """Reasons come from a driver and from an API server."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    structlog.get_logger("x").warning("bad", reason="a\nb\x1b[31m\u202e" + "x" * 10_000)
+    assert stream.getvalue().count(b"\n") == 1
+    assert stream.getvalue().decode()[:-1].isprintable()
+    assert len(stream.getvalue()) < 500
+
+
+def test_a_logger_without_a_name_has_that_of_its_program() -> None:
+    """The agent's modules share one."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream, unnamed="agent")
+    structlog.get_logger().info("wrote the node")
+    logging.getLogger("urllib3").warning("retrying %s", "x")
+    assert [line["logger"] for line in lines(stream)] == ["agent", "urllib3"]
+
+
+def test_text_is_for_people() -> None:
+    """One line begins with when and what, too."""
+    stream = io.BytesIO()
+    logs.start("info", "text", stream, unnamed="agent")
+    structlog.get_logger().info("yes", number=1)
+    assert stream.getvalue().endswith(b"info agent yes number=1\n")
+
+
 def test_a_list_stays_a_list_of_bounded_values() -> None:
     """Eight GPU UUIDs are longer than one field may be, and who got which must be told whole."""
     stream = io.BytesIO()
