@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from extender.cluster.candidates.holds import Held
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.objects.kinds import Node, Pod
-from tests.extender.builders import PAIRS, claim, cluster, gpus, node, pod
+from tests.extender.builders import PAIRS, claim, cluster, gpus, node, pod, running
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations.records import Claim
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Limits, Sharing
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.placement.claims_left import ClaimsLeft
 from topology.placement.decide import Decision
-from topology.placement.verdict import UNDECIDED, Placement
+from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 
 A, B, *REST = gpus("n1", *range(8))
@@ -81,6 +83,24 @@ def test_a_share_stays_on_its_gpu_though_it_would_go_elsewhere_now() -> None:
     seen = view(sharing_node(share(A, "q", 20), share(B, "p", 5), *WHOLE), sharing("q", A, 20))
     assert places(seen, sharer("p", 5)) == (1,)
     assert places(seen, sharer("new", 5)) == (0,)
+
+
+def test_a_pod_keeps_its_gpus_though_others_would_be_better() -> None:
+    """They break two pairs, where a pod without claims gets one whole pair."""
+    of_pairs = gpus("n1", 1, 2, machine_name=PAIRS)
+    seen = cluster(node("n1", PAIRS, claims=tuple(claim(gpu, "p") for gpu in of_pairs))).views["n1"]
+    assert places(seen, pod("p", 2)) == (1, 2)
+    assert places(seen, pod("new", 2)) in {(4, 5), (6, 7)}
+
+
+def test_a_pod_with_a_share_gets_none_of_a_gpu_of_which_a_pod_has_a_slice_of_an_earlier_cut() -> None:
+    """Other pods have shares of it, too: the GPU was made whole while the pod with the slice lived."""
+    gone = replace(claim("MIG-gone", "owner"), parent=A)
+    claims = gone, share(A, "q", 10), share(B, "p", 10), share(B, "r", SHARE_GIB - 10), *WHOLE
+    live = running("owner", "n1", "MIG-gone"), sharing("q", A), sharing("r", B, SHARE_GIB - 10)
+    seen = view(sharing_node(*claims), *live)
+    assert places(seen, sharer("p", 10)) == (1,)
+    assert places(seen, sharer("p", 11)) == ()
 
 
 def test_claims_that_are_for_more_gpus_than_the_pod_needs_are_not_kept() -> None:
@@ -153,3 +173,43 @@ def test_a_share_begins_where_what_is_held_for_others_has_broken_a_pair() -> Non
     seen = cluster(sharing_node(machine_name=PAIRS)).views["n1"]
     verdict = seen.decide_for("p", read_request(sharer("p", 10)).request, Held(0b100))
     assert isinstance(verdict, Placement) and verdict.gpus == (3,)
+
+
+def test_holds_yield_where_a_pod_fits_only_without_them() -> None:
+    """Those that never yield stay. Where the pod fits with all of them, or nothing is held, the first decision counts."""
+    seen = view(node(claims=WHOLE))
+    first, second, both = Held(0b01), Held(0b10), Held(0b11)
+    for held, kept, position in (
+        (both, NOTHING, 0),
+        (both, first, 1),
+        (first, second, 1),
+    ):
+        verdict = seen.decide_yielding("p", GpuRequest(1), held, kept=kept)
+        assert isinstance(verdict, Placement) and verdict.gpus == (position,)
+    assert isinstance(seen.decide_yielding("p", GpuRequest(1), both, kept=both), Rejection)
+    assert isinstance(seen.decide_yielding("p", GpuRequest(2), NOTHING, kept=first), Placement)
+    assert seen.decide_yielding("p", GpuRequest(3), NOTHING, kept=first) == seen.decide_for("p", GpuRequest(3))
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [((claim(A, "p"), claim(B, "p")), pod("p", 3)), ((share(A, "p", 1), share(B, "p", 1)), sharer("p", SHARE_GIB))],
+    ids=["whole GPUs", "shares"],
+)
+def test_the_ledger_has_room_for_new_claims_in_place_of_the_pods_own(
+    monkeypatch: pytest.MonkeyPatch, own: Sequence[Claim], asked: Pod
+) -> None:
+    """The new ones replace them."""
+    rooms: list[ClaimsLeft] = []
+
+    def nothing(shape: Shape, *args: object) -> Decision:
+        rooms.append(shape.claims_left)
+        return Rejection(Reason.TOO_FEW_FREE, "none is left")
+
+    seen = view(sharing_node(*own, *WHOLE))
+    seen = replace(seen, shape=replace(seen.shape, claims_left=ClaimsLeft(5, 6)))
+    monkeypatch.setattr(Shape, "decide", nothing)
+    decision(seen, asked)
+    assert rooms[-1] == ClaimsLeft(7, 8)
+    seen.decide_for("new", read_request(asked).request)
+    assert rooms[-1] == ClaimsLeft(5, 6)

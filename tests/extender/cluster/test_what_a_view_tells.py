@@ -15,7 +15,7 @@ from tests.extender.builders import claim, cluster, free, gpus, node, pod, runni
 from tests.extender.mig import cut, cut_node
 from tests.extender.shares import SHARE_GIB, saw, share, sharer, sharing_node
 from topology.annotations.codec import encode_topology
-from topology.annotations.records import encode_observed
+from topology.annotations.records import Ledger, encode_ledger, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.alignment import Policy, TopologyManager
 from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
@@ -37,8 +37,9 @@ def view(*objects: Node | Pod) -> NodeView:
         (node(claims=(), version=2, generation=1), False),
         (node(claims=None, version=2), False),
         (node(ledger="{", version=2), False),
+        (node(ledger='{"v":7,"claims":[]}', version=2), False),
     ],
-    ids=["as we write it", "edited", "wiped", "unreadable"],
+    ids=["as we write it", "edited", "wiped", "unreadable", "of a later version"],
 )
 def test_a_ledger_is_known_if_it_can_be_read_and_nobody_else_has_changed_it(changed: Node, *, is_known: bool) -> None:
     """Only then may it be written."""
@@ -67,8 +68,8 @@ def test_what_a_claim_for_dra_holds_as_well_is_disputed() -> None:
     claims = claim(A, "p"), claim(B, "elsewhere")
     seen = view(node(claims=claims, held={REST[0]: "stranger"}), pod("elsewhere", on="n2"))
     assert seen.disputed == frozenset()
-    held = replace(seen, dra=NodeDevices(dict.fromkeys((A, B, REST[0], REST[1]), ("ml/job",))))
-    assert held.left_to_dra == {A, B, REST[0], REST[1]}
+    held = replace(seen, dra=NodeDevices(dict.fromkeys((A, B, REST[0], REST[2]), ("ml/job",))))
+    assert held.left_to_dra == {A, B, REST[0], REST[2]}
     assert held.disputed == {A, REST[0]}
 
 
@@ -103,6 +104,8 @@ def test_a_share_is_decided_on_the_gpus_that_are_meant() -> None:
     assert isinstance(seen.decide_on(0b1, request), Rejection)
     verdict = seen.decide_on(0b101, request)
     assert isinstance(verdict, Placement) and verdict.gpus == (2,)
+    verdict = seen.decide_on(0b100, read_request(sharer("p", 5)).request)
+    assert isinstance(verdict, Placement) and verdict.gpus == (2,), "though the first one is shared already"
 
 
 def test_the_first_who_still_holds_a_gpu_is_its_holder() -> None:
@@ -166,3 +169,102 @@ def test_nodes_without_slices_are_alike_however_slices_would_be_offered(strategy
     status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=strategy)))
     assert view(node(status=status)).shape.mig is MigStrategy.NONE
     assert view(node()).shape.mig is MigStrategy.NONE
+
+
+@pytest.mark.parametrize(
+    ("built", "set_aside", "is_open"),
+    [(node(), None, True), (node(ready=False), None, False), (node(), "it is tainted", False)],
+    ids=["open", "not schedulable", "set aside"],
+)
+def test_a_node_is_open_when_it_is_schedulable_and_not_set_aside(
+    built: Node, set_aside: str | None, *, is_open: bool
+) -> None:
+    """Both conditions are needed: what is free there counts as free only then."""
+    assert replace(view(built), set_aside=set_aside).is_open is is_open
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_view_says_whether_another_plugin_chooses_the_gpus(mode: Mode) -> None:
+    """NVIDIA's device plugin chooses them in mode observe alone."""
+    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
+    assert view(node(status=status)).plugin_chooses is (mode is Mode.OBSERVE)
+
+
+def recorded(*uuids: str, **annotations: str | None) -> Node:
+    """Build a node whose ledger records these GPUs."""
+    return node(ledger=encode_ledger(Ledger(1, (), "uid-n1", uuids)), **annotations)  # type: ignore[arg-type]
+
+
+def test_a_node_owns_the_gpus_that_it_publishes_and_those_that_its_ledger_records() -> None:
+    """By UUID; a GPU that another node may own is left out, and one with a claim stays."""
+    seen = view(node(claims=(claim(STRAY, "p"),)))
+    assert replace(seen, not_owned=frozenset({A})).owned_gpus == tuple(sorted((B, *REST, STRAY)))
+
+
+@pytest.mark.parametrize(
+    ("built", "owned"),
+    [
+        (recorded(A, B, topology=None), (A, B)),
+        (node(claims=(claim(A, "p"),), topology=None), None),
+        (node(claims=None, topology=None), None),
+    ],
+    ids=["recorded", "claimed, but not recorded", "no ledger"],
+)
+def test_without_a_topology_the_record_of_gpus_stays_as_it_is(built: Node, owned: tuple[str, ...] | None) -> None:
+    """A topology that is missing for a moment neither adds a GPU nor takes one away."""
+    assert view(built).owned_gpus == owned
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_unrecorded"),
+    [
+        (node(), True),
+        (recorded(A, B), True),
+        (recorded(A, B, *REST), False),
+        (node(digest="of something else"), False),
+        (node(claims=None, topology=None), False),
+    ],
+    ids=["no record", "some recorded", "all recorded", "topology in doubt", "no GPUs"],
+)
+def test_a_ledger_is_to_record_the_gpus_when_it_records_others(changed: Node, *, is_unrecorded: bool) -> None:
+    """Nothing is recorded while the topology is in doubt."""
+    assert view(changed).is_unrecorded is is_unrecorded
+
+
+def test_gpus_are_not_recorded_in_a_ledger_that_was_removed() -> None:
+    """It is rebuilt first, and the rebuilt one records them."""
+    state = cluster(node())
+    assert state.views["n1"].is_unrecorded
+    state.nodes.changed(node(claims=None, version=2))
+    assert not state.views["n1"].is_unrecorded
+
+
+OTHER = gpus("n2", 0)[0]
+
+
+@pytest.mark.parametrize(
+    ("objects", "is_amiss"),
+    [
+        ((node(claims=(claim(A, "p"),)), running("p", "n1", A)), False),
+        ((node(claims=(claim(A, "p"),)), running("p", "n1", A), running("q", "n1", B)), True),
+        ((node(claims=(claim(OTHER, "p"),)), running("p", "n1", OTHER)), True),
+        ((node(claims=None),), True),
+    ],
+    ids=["all is well", "a pod without a claim", "GPUs of another node", "no ledger"],
+)
+def test_a_node_is_amiss_when_the_ledger_or_one_record_is_wrong(
+    objects: tuple[Node | Pod, ...], *, is_amiss: bool
+) -> None:
+    """One pod is enough, whatever is known of the others."""
+    assert view(*objects).is_amiss is is_amiss
+
+
+def test_a_node_is_amiss_while_the_record_of_one_pod_names_another_gpu() -> None:
+    """The ledger and a later report agree on the GPU that the pod has."""
+    state = cluster(node(claims=(claim(A, "p"), claim(B, "q"))), running("p", "n1", A), running("q", "n1", B))
+    assert not state.views["n1"].is_amiss
+    claims = claim(A, "p"), claim(REST[0], "q")
+    state.nodes.changed(node(claims=claims, held={A: "p", REST[0]: "q"}, generation=2, version=2))
+    assert state.views["n1"].is_amiss
+    state.pods.changed(running("q", "n1", REST[0], version=2))
+    assert not state.views["n1"].is_amiss
