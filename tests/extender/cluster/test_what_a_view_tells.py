@@ -63,6 +63,23 @@ def test_every_owner_keeps_his_gpus_by_whatever_says_so() -> None:
     assert seen.taken() == {"claims": 0b100, "runs": 0b1000} | strangers
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_sick", "kept"),
+    [(Mode.OBSERVE, False, 0b1111_1111), (Mode.OBSERVE, True, 0b10), (Mode.ENFORCE, False, 0b10)],
+    ids=["it may choose that GPU", "that GPU is sick", "we choose"],
+)
+def test_a_pod_with_a_slice_of_an_earlier_cut_keeps_all_that_another_plugin_may_choose_from(
+    mode: Mode, kept: int, *, is_sick: bool
+) -> None:
+    """NVIDIA's plugin takes the slice's GPU for free, and may give it to any pod. The other pod keeps its own GPU alone."""
+    whole = cut("n1", {})
+    first, second, *_ = (gpu.uuid for gpu in whole.gpus)
+    claims = replace(claim("MIG-gone", "owner"), parent=second), claim(first, "other")
+    seen = view(cut_node(whole, mode=mode, claims=claims, sick=(second,) if is_sick else ()))
+    assert seen.taken() == {"owner": kept, "other": 0b1}
+    assert seen.taken_across() == {"owner": 0b10}
+
+
 def test_what_a_claim_for_dra_holds_as_well_is_disputed() -> None:
     """A pod is promised it or was seen with it; a dead claim promises nothing."""
     claims = claim(A, "p"), claim(B, "elsewhere")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -93,8 +95,9 @@ async def test_a_connection_serves_one_request_after_another() -> None:
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n", b"1\r\nk\r\n0\r\n\r\n"],
         [b"HTTP/1.1 100 Continue\r\nRetry-After: 9\r\n\r\n" + OK],
         [b"HTTP/1.1 103 Early Hints\r\n\r\n", OK],
+        [b"HTTP/1.1 199 Unknown\r\n\r\n" + OK],
     ],
-    ids=["whole", "torn", "chunked", "after an interim answer", "long after one"],
+    ids=["whole", "torn", "chunked", "after an interim answer", "long after one", "after one that nobody defined"],
 )
 async def test_an_answer_is_read_to_its_end_and_the_connection_kept(pieces: list[bytes]) -> None:
     """However it arrives."""
@@ -108,10 +111,11 @@ async def test_an_answer_is_read_to_its_end_and_the_connection_kept(pieces: list
     ("pieces", "why"),
     [
         (None, "hung up|reset"),
-        ([b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101], "more than 100 bytes"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 85\r\n\r\n" + b"x" * 85], "more than 100 bytes"),
+        ([b"HTTP/1.1 204 No Content\r\nX: " + b"x" * 100 + b"\r\n\r\n"], "more than 100 bytes"),
         ([b"SSH-2.0-OpenSSH_9.9\r\n"], "no HTTP"),
     ],
-    ids=["none", "too long", "of another kind"],
+    ids=["none", "one byte too long", "one byte of header too long", "of another kind"],
 )
 async def test_what_is_no_answer_ends_its_connection(pieces: list[bytes] | None, why: str) -> None:
     """Nothing is sent again."""
@@ -151,14 +155,37 @@ async def test_an_answer_may_be_as_long_as_is_said() -> None:
     assert peer.connections == 1
 
 
+async def test_headers_may_be_as_long_as_the_whole_answer() -> None:
+    """Where there is no body."""
+    async with facing([b"HTTP/1.1 204 No Content\r\nX: " + b"x" * 99 + b"\r\n\r\n"]) as (peer, asking):
+        assert (await ask(peer, asking)).headers[b"x"] == b"x" * 99
+
+
+async def test_the_reason_why_a_connection_was_lost_is_reported() -> None:
+    """A person looks for another fault when the network resets it than when the server ends it."""
+
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async with await asyncio.start_server(reset, "127.0.0.1", 0) as server:
+        peer, asking = Peer(), Connections(1, MAX_BYTES)
+        peer.url = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
+        with pytest.raises(ConnectionError, match="reset"):
+            await ask(peer, asking)
+
+
 @pytest.mark.parametrize("pieces", [[OK + OK], [OK, OK], [OK, OK[:20]]], ids=["together", "later", "half of it later"])
 async def test_what_nobody_has_asked_for_ends_the_connection(pieces: list[bytes]) -> None:
-    """Or the next one who asks would be given it."""
+    """Or the next one who asks would be given it. That is no error of the event loop's."""
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with facing(pieces, [OK.replace(b"ok", b"me")]) as (peer, asking):
         assert (await ask(peer, asking)).body == b"ok"
         await until(lambda: not peer.open)  # the connection is ended for it
         assert (await ask(peer, asking)).body == b"me"
-    assert peer.connections == 2
+    assert (peer.connections, errors) == (2, [])
 
 
 async def test_a_server_that_ends_the_connection_is_asked_on_another() -> None:
