@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from agent.gpus.discovery import NOTHING, Discovery, discover
-from agent.gpus.facts import Answer, Gap, Known, Memory, Missing, NvmlFacts
+from agent.gpus.facts import Answer, Gap, Known, Memory, Missing, NvmlFacts, value_of
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
 from tests.agent.builders import gpu_facts, machine_of
 from tests.agent.conftest import Read
+from topology.node.status import GpuStatus
 
 GIB, MIB = 1 << 30, 1 << 20
 NOWHERE = Path("/nonexistent")
@@ -54,6 +55,45 @@ def test_gpu_of_which_that_is_not_known_or_not_wanted_is_not_shared(
     found = applied(rule, told)
     assert found.status.gpus[0].share_gib is None
     assert found.unshared == (reason,)
+
+
+@pytest.mark.parametrize(
+    ("total_gib", "kept_gib", "share_gib", "unshared"),
+    [(80, 0, 80, ()), (2, 1, 1, ()), (1, 1, None, (TOO_SMALL,))],
+    ids=["the driver keeps nothing", "one GiB is left", "nothing is left"],
+)
+def test_all_that_is_left_is_shared_to_the_last_gib(
+    total_gib: int, kept_gib: int, share_gib: int | None, unshared: tuple[str, ...]
+) -> None:
+    """There is no share of nothing."""
+    found = applied(SharingRule(), facts(Known(Memory(total_gib * GIB, 0, kept_gib * GIB))))
+    assert (found.status.gpus[0].share_gib, found.unshared) == (share_gib, unshared)
+
+
+def test_a_gpu_that_nvml_cannot_identify_keeps_no_other_from_being_shared() -> None:
+    """Nor does one that has a status, and is missing in the topology: nothing of it is shared."""
+    told = facts()
+    told = replace(told, gpus=(Missing(Gap.LOST, "GPU_IS_LOST"), *told.gpus))
+    found = discover(told, Host(NOWHERE, NOWHERE), NOTHING)
+    found = replace(found, status=replace(found.status, gpus=(*found.status.gpus, GpuStatus("GPU-gone"))))
+    shared = SharingRule().applied(found, told, NOTHING)
+    gib = {gpu.uuid: gpu.share_gib for gpu in shared.status.gpus}
+    assert (gib["GPU-1"], gib["GPU-gone"]) == (78, None)
+    assert shared.unshared == ()
+
+
+def test_each_reason_is_named_once_and_in_order() -> None:
+    """However many GPUs have it: the node's status changes only when a reason does."""
+    several = (
+        facts(Known(Memory(80 * GIB, 0))),
+        facts(model="NVIDIA L4"),
+        facts(Known(Memory(GIB, 0, GIB))),
+        facts(mig_enabled=Known(True)),
+        facts(model="NVIDIA L4"),
+    )
+    gpus = [Known(replace(value_of(told.gpus[0]), uuid=Known(f"GPU-{number}"))) for number, told in enumerate(several)]
+    found = applied(SharingRule(("*H100*",)), replace(machine_of(), gpus=tuple(gpus)))
+    assert found.unshared == (IN_SLICES, TOO_SMALL, OTHER_MODEL, NO_RESERVE)
 
 
 def test_old_driver_needs_to_be_told_the_reserve() -> None:

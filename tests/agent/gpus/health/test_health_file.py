@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Event, Semaphore, Thread
 
 import pytest
+from agent.gpus.health_file import HealthFile
+from structlog.testing import capture_logs
 
+from agent.gpus import health_file
 from agent.gpus.health.health_file import HealthFile
 from agent.health.memory import Memory
 from agent.health.record import GpuRecord
 
+PATIENCE_SECONDS = 60.0
+"""More than any step of a test takes."""
 BEFORE, AFTER = Memory(boot="before"), Memory(boot="after")
 
 
@@ -96,3 +102,95 @@ def test_the_disk_has_the_text_before_the_name_and_then_the_name(
     monkeypatch.setattr(Path, "replace", replaced)
     keep(tmp_path, AFTER)
     assert steps == ["sync health.new", "rename health.new", f"sync {tmp_path.name}"]
+
+
+def test_a_disk_that_keeps_nothing_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its path and the reason, and not with each write."""
+    failures = Semaphore(0)
+
+    def fail(_: int) -> None:
+        failures.release()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    file = HealthFile(tmp_path)
+    with capture_logs() as logs:
+        for memory in (BEFORE, AFTER):
+            file.keep(memory)
+            assert failures.acquire(timeout=PATIENCE_SECONDS)
+        file.close()
+    assert [(entry["event"], entry["file"], entry["reason"]) for entry in logs] == [
+        ("the GPUs' health cannot be kept", str(tmp_path / "health.json"), "no space left on device")
+    ]
+
+
+def test_a_file_that_cannot_be_read_counts_as_none_and_is_reported(tmp_path: Path) -> None:
+    """With its path, and what is wrong with it."""
+    (tmp_path / "health.json").write_text("{", encoding="utf-8")
+    with capture_logs() as logs:
+        assert kept(tmp_path) == Memory()
+    (entry,) = logs
+    assert entry["file"] == str(tmp_path / "health.json")
+    assert entry["reason"]
+
+
+def test_of_memories_that_wait_only_the_newest_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk is not asked to write what is out of date already."""
+    is_writing, may_go_on, writes = Event(), Event(), list[str]()
+    fsync, replace = os.fsync, Path.replace
+
+    def slow(number: int) -> None:
+        is_writing.set()
+        may_go_on.wait(PATIENCE_SECONDS)
+        fsync(number)
+
+    def replaced(new: Path, old: Path) -> Path:
+        writes.append(new.read_text(encoding="utf-8"))
+        return replace(new, old)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(Path, "replace", replaced)
+    file = HealthFile(tmp_path)
+    file.keep(BEFORE)
+    assert is_writing.wait(PATIENCE_SECONDS)
+    for boot in ("second", "third"):
+        file.keep(Memory(boot=boot))
+    file.keep(AFTER)
+    may_go_on.set()
+    file.close()
+    assert ["before" in writes[0], "after" in writes[-1], len(writes)] == [True, True, 2]
+
+
+@pytest.mark.parametrize(("does_disk_hang", "patience_seconds"), [(False, 10 * PATIENCE_SECONDS), (True, 0.01)])
+def test_the_end_waits_for_the_disk_unless_it_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, *, does_disk_hang: bool
+) -> None:
+    """It returns as soon as the last memory is written, and writes no more."""
+    may_go_on, fsync = Event(), os.fsync
+
+    def slow(number: int) -> None:
+        may_go_on.wait()
+        fsync(number)
+
+    if does_disk_hang:
+        monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(health_file, "_PATIENCE_SECONDS", patience_seconds)
+    file = HealthFile(tmp_path)
+    file.keep(AFTER)
+    closing = Thread(target=file.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE_SECONDS)
+    is_closed = not closing.is_alive()
+    may_go_on.set()
+    assert is_closed
+    with pytest.raises(RuntimeError):
+        file.keep(BEFORE)
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    """An agent writes for years."""
+    keep(tmp_path, BEFORE)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(3):
+        keep(tmp_path, AFTER)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -170,3 +170,19 @@ def test_one_who_may_be_any_is_refused_where_one_of_them_takes_its_own_only(
     if not refused:
         answer = chosen(2, who, *plans)
         assert isinstance(answer, Grant) and answer.basis is Basis.UNPLANNED
+
+
+def test_what_an_init_container_had_is_given_in_the_order_of_its_numbers() -> None:
+    """So that one set of share devices is one answer."""
+    kept = part("b", 2, 8)
+    ask = Ask(EVERYTHING, kept, 8)
+    assert choose_share(ask, NOBODY, Unplanned(), {}, ALL, FirstCome()) == Grant(
+        share_devices("b", 10)[2:], Basis.UNPLANNED
+    )
+
+
+def test_gpus_of_which_parts_were_taken_are_named_in_their_order() -> None:
+    """One fault is one message."""
+    devices = frozenset(device for gpu in "hgfedcba" for device in share_devices(gpu, 1))
+    answer = accept_share(devices, NOBODY, Unplanned(), {}, ALL)
+    assert answer == Refusal("the kubelet took parts of a, b, c, d, e, f, g, h, and a share is of one GPU")
