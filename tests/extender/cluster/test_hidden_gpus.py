@@ -36,9 +36,10 @@ def view(hidden: int) -> NodeView:
 def test_no_particular_gpus_are_promised_while_some_are_hidden() -> None:
     """Those that are held for a pod may be the very ones."""
     assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
-    found = view(0).decide_on(0b11100, GpuRequest(2))
-    assert isinstance(found, Placement)
-    assert set(found.gpus) < {2, 3, 4}
+    for request in GpuRequest(2), GpuRequest(2, required=Affinity.NVLINK):
+        found = view(0).decide_on(0b11100, request)
+        assert isinstance(found, Placement)
+        assert set(found.gpus) < {2, 3, 4}
 
 
 def test_gpus_that_are_not_free_are_not_promised_for_being_held() -> None:

@@ -52,6 +52,11 @@ def test_a_share_keeps_its_gpu_and_what_it_has_of_it() -> None:
     assert places(seen, sharer("new", SHARE_GIB - 15)) == (1,)
 
 
+def test_a_share_keeps_its_gpu_on_a_node_where_nobody_else_has_one() -> None:
+    """All of the GPU is left then."""
+    assert places(cluster(sharing_node(share(B, "p", 10))).views["n1"], sharer("p", SHARE_GIB)) == (1,)
+
+
 def test_a_pod_with_a_share_gets_none_of_a_gpu_that_another_pod_claimed_whole() -> None:
     """It has outgrown its own, and the other pod is not bound yet: nothing but its claim says whose the GPU is."""
     seen = view(

@@ -285,3 +285,26 @@ def test_a_node_is_amiss_while_the_record_of_one_pod_names_another_gpu() -> None
     assert state.views["n1"].is_amiss
     state.pods.changed(running("q", "n1", REST[0], version=2))
     assert not state.views["n1"].is_amiss
+
+
+@pytest.mark.parametrize(
+    ("parent", "is_elsewhere"),
+    [(0, False), (3, False), (None, True)],
+    ids=["of the first GPU", "of another GPU", "of another machine's GPU"],
+)
+def test_a_slice_of_an_earlier_cut_is_a_device_of_the_node_whose_gpu_it_is_of(
+    parent: int | None, *, is_elsewhere: bool
+) -> None:
+    """It is published no more; its claim says of which GPU it is."""
+    whole = cut("n1", {})
+    of = STRAY if parent is None else whole.gpus[parent].uuid
+    [held] = view(
+        cut_node(whole, claims=(replace(claim("MIG-gone", "p"), parent=of),)), running("p", "n1", "MIG-gone")
+    ).holdings
+    assert held.is_elsewhere is is_elsewhere
+
+
+def test_no_pod_is_elsewhere_while_the_gpus_of_its_node_are_not_known() -> None:
+    """Nobody can say that its GPUs are another node's."""
+    [held] = view(node(topology=None, claims=(claim(A, "p"),)), running("p", "n1", A)).holdings
+    assert not held.is_elsewhere
