@@ -176,8 +176,8 @@ def test_slices_are_offered_in_no_way_where_nobody_offers_them() -> None:
     """The agent has found them, and says nothing of a device plugin."""
     sliced = cut("n1", {6: ("1g.10gb",) * 7})
     assert view(cut_node(sliced)).shape.mig is MigStrategy.MIXED
-    silent = node(topology=encode_topology(sliced), status=encode_status(NodeStatus(1)))
-    assert view(silent).shape.mig is MigStrategy.NONE
+    for status in encode_status(NodeStatus(1)), None:
+        assert view(node(topology=encode_topology(sliced), status=status)).shape.mig is MigStrategy.NONE
 
 
 @pytest.mark.parametrize("strategy", MigStrategy)
@@ -298,10 +298,10 @@ def test_a_slice_of_an_earlier_cut_is_a_device_of_the_node_whose_gpu_it_is_of(
     """It is published no more; its claim says of which GPU it is."""
     whole = cut("n1", {})
     of = STRAY if parent is None else whole.gpus[parent].uuid
-    [held] = view(
-        cut_node(whole, claims=(replace(claim("MIG-gone", "p"), parent=of),)), running("p", "n1", "MIG-gone")
-    ).holdings
-    assert held.is_elsewhere is is_elsewhere
+    claims = (replace(claim("MIG-gone", "p"), parent=of),)
+    seen = view(cut_node(whole, claims=claims), running("p", "n1", "MIG-gone"))
+    assert [held.is_elsewhere for held in seen.holdings] == [is_elsewhere]
+    assert seen.has_devices(["MIG-gone", whole.gpus[0].uuid]) is not is_elsewhere
 
 
 def test_no_pod_is_elsewhere_while_the_gpus_of_its_node_are_not_known() -> None:
