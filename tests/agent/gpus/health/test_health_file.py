@@ -115,7 +115,7 @@ def test_a_disk_that_keeps_nothing_is_reported_once(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", fail)
     file = HealthFile(tmp_path)
     with capture_logs() as logs:
-        for memory in (BEFORE, AFTER):
+        for memory in (BEFORE, AFTER, BEFORE):
             file.keep(memory)
             assert failures.acquire(timeout=PATIENCE_SECONDS)
         file.close()
