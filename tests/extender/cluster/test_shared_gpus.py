@@ -87,5 +87,6 @@ def test_a_gpu_is_not_shared_while_a_pod_has_a_mig_slice_of_it_that_is_gone() ->
     owner = running("owner", "n1", "MIG-old")
     shape = cluster(sharing_node(gone), owner).views["n1"].shape
     assert shape.shares.shareable == 0b1111_1110
-    beside = cluster(sharing_node(gone, share(A, "q", 10)), owner, sharing("q", A))
-    assert [(gpu.position, gpu.left_gib) for gpu in beside.views["n1"].shape.shares.shared] == [(0, 0)]
+    for owners in (owner,), ():  # the claim alone is enough
+        beside = cluster(sharing_node(gone, share(A, "q", 10)), *owners, sharing("q", A))
+        assert [(gpu.position, gpu.left_gib) for gpu in beside.views["n1"].shape.shares.shared] == [(0, 0)]

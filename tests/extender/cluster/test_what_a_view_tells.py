@@ -19,7 +19,9 @@ from topology.annotations.records import Ledger, encode_ledger, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.alignment import Policy, TopologyManager
 from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.placement.claims_left import LEDGER_FULL, ClaimsLeft
 from topology.placement.verdict import Placement, Rejection
+from topology.request.gpu_request import GpuRequest
 
 A, B, *REST = gpus("n1", *range(8))
 STRAY = "GPU-of-nobody"
@@ -73,11 +75,19 @@ def test_a_pod_with_a_slice_of_an_earlier_cut_keeps_all_that_another_plugin_may_
 ) -> None:
     """NVIDIA's plugin takes the slice's GPU for free, and may give it to any pod. The other pod keeps its own GPU alone."""
     whole = cut("n1", {})
-    first, second, *_ = (gpu.uuid for gpu in whole.gpus)
-    claims = replace(claim("MIG-gone", "owner"), parent=second), claim(first, "other")
+    _, second, third, *_ = (gpu.uuid for gpu in whole.gpus)
+    claims = replace(claim("MIG-gone", "owner"), parent=second), claim(third, "other")
     seen = view(cut_node(whole, mode=mode, claims=claims, sick=(second,) if is_sick else ()))
-    assert seen.taken() == {"owner": kept, "other": 0b1}
+    assert seen.taken() == {"owner": kept, "other": 0b100}
     assert seen.taken_across() == {"owner": 0b10}
+
+
+def test_another_plugin_leaves_alone_what_it_has_given_away_itself() -> None:
+    """It takes the GPU of an earlier slice for free, and may give any; not where a pod is promised that GPU as a whole."""
+    whole = cut("n1", {})
+    gone = replace(claim("MIG-gone", "owner"), parent=whole.gpus[1].uuid)
+    for claims, expected in (((gone,), 0), ((gone, claim(whole.gpus[1].uuid, "other")), 0b1111_1101)):
+        assert view(cut_node(whole, mode=Mode.OBSERVE, claims=claims)).shape.free == expected
 
 
 def test_what_a_claim_for_dra_holds_as_well_is_disputed() -> None:
@@ -123,6 +133,14 @@ def test_a_share_is_decided_on_the_gpus_that_are_meant() -> None:
     assert isinstance(verdict, Placement) and verdict.gpus == (2,)
     verdict = seen.decide_on(0b100, read_request(sharer("p", 5)).request)
     assert isinstance(verdict, Placement) and verdict.gpus == (2,), "though the first one is shared already"
+
+
+def test_no_gpus_are_decided_on_for_which_the_ledger_has_no_room() -> None:
+    """The claims of a pod that comes are all new."""
+    seen = view(node())
+    seen = replace(seen, shape=replace(seen.shape, claims_left=ClaimsLeft(whole=1)))
+    assert isinstance(seen.decide_on(0b11, GpuRequest(1)), Placement)
+    assert seen.decide_on(0b11, GpuRequest(2)) == LEDGER_FULL
 
 
 def test_the_first_who_still_holds_a_gpu_is_its_holder() -> None:
