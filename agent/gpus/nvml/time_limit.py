@@ -49,7 +49,7 @@ class NvmlCalls:
                 if self._latest is not None and not self._latest.done():  # it hangs, or its caller was cancelled
                     await asyncio.wait([asyncio.wrap_future(self._latest)])
                 answer = _on_a_thread(function)
-        self._latest = answer
+                self._latest = answer
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
             raise _hangs() from None
