@@ -18,7 +18,6 @@ from agent.config import AgentConfiguration, load
 from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.host import Host
-from agent.gpus.nvml import read_nvml
 from agent.gpus.nvml.reader import read_nvml
 from extender.kit import logs
 from extender.kit.configuration import ConfigurationError

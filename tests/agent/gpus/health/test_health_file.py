@@ -7,10 +7,9 @@ from pathlib import Path
 from threading import Event, Semaphore, Thread
 
 import pytest
-from agent.gpus.health_file import HealthFile
 from structlog.testing import capture_logs
 
-from agent.gpus import health_file
+from agent.gpus.health import health_file
 from agent.gpus.health.health_file import HealthFile
 from agent.health.memory import Memory
 from agent.health.record import GpuRecord
