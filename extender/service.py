@@ -179,7 +179,7 @@ class Extender:
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""
         target = BindTarget(args.pod_namespace, args.pod_name, args.pod_uid, args.node)
-        refusal = self.state.refusals.of(target.uid)
+        refusal = self.state.memory.refusals.of(target.uid)
         with self._pace.bind():
             outcome = await self._binds.bind(target)
         if isinstance(outcome, Bound):
@@ -214,7 +214,7 @@ class Extender:
 
     def _report_refusal(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         metadata = args.pod.metadata
-        if refusal := self.state.refusals.of(metadata.uid):
+        if refusal := self.state.memory.refusals.of(metadata.uid):
             self.metrics.refused(refusal.reasons)
         if self._events.is_news(metadata.uid, events.UNSATISFIED):
             pod = events.PodName(metadata.namespace, metadata.name, metadata.uid)

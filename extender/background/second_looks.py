@@ -37,7 +37,7 @@ class SecondLooks:
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Return which of the nodes may take the pod."""
-        is_known = gang_of(args.pod) is not None and self._state.refusals.of(args.pod.metadata.uid) is not None
+        is_known = gang_of(args.pod) is not None and self._state.memory.refusals.of(args.pod.metadata.uid) is not None
         result = await self._look(args)
         if is_refusal(result) and not is_known:
             result = await self._after_news(args, result)

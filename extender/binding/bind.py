@@ -70,15 +70,15 @@ def bind(state: ClusterState, target: BindTarget, clock: Clock, *, deadline: flo
     error. The driver answers a request that is still out at that moment with `NoAnswer`. Binds to one node should follow
     each other; side by side they are as safe, and lose time on conflicts.
     """
-    state.offers.forget(target.uid)
+    state.memory.offers.forget(target.uid)
     try:
         outcome = yield from _Bind(state, target, clock, deadline).run()
     finally:
         state.holds.release(target.uid)
     if isinstance(outcome, NotBound) and outcome.failure in OTHER_NODES_MAY_DO:
-        state.setbacks.fail(target.uid, target.node, clock().monotonic, target.namespace)
+        state.memory.setbacks.fail(target.uid, target.node, clock().monotonic, target.namespace)
     else:
-        state.setbacks.settle(target.uid)
+        state.memory.setbacks.settle(target.uid)
     return outcome
 
 
@@ -266,7 +266,7 @@ class _Bind:
                 self._said = message
                 return (yield from self._look_at_node())
             case NoAnswer(message):
-                self._state.doubtful_claims.add(uid, view.name, swap.expected)
+                self._state.memory.doubtful_claims.add(uid, view.name, swap.expected)
                 self._unwritten = NotBound(Failure.NO_ANSWER, f"the claim's outcome is not known: {message}")
                 return (yield from self._look_at_node())
             case Gone():
@@ -275,7 +275,7 @@ class _Bind:
 
     def _drop_older(self, pod: Pod) -> Step[Pod | NotBound | _Again]:
         """Return the pod in the version in which it has no claims on other nodes."""
-        uid, drops = pod.metadata.uid, self._state.claim_drops
+        uid, drops = pod.metadata.uid, self._state.memory.claim_drops
         reply = yield from drop_older_claims(self._state, pod, self._target.node, self._ask)
         match reply:
             case Done(Pod() as alone):

@@ -23,24 +23,20 @@ from extender.cluster.candidates.gangs import Gangs
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.node_groups import LABEL, NodeGroups
-from extender.cluster.candidates.offers import Offers
 from extender.cluster.candidates.placeholders import Placeholders
-from extender.cluster.candidates.refusals import Refusals
-from extender.cluster.candidates.setbacks import Setbacks
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import GpuPod, has_ended_unstarted, kind_of, owner_of
+from extender.cluster.objects.gpu_pods import GpuPod, kind_of
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.health_words import HealthWords
 from extender.cluster.objects.locations import LABELS, Labels
-from extender.cluster.ownership.doubtful_claims import DoubtfulClaims
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
+from extender.cluster.pod_memory import PodMemory
 from extender.cluster.sums import Sums
 from extender.cluster.views import Sources, Views
-from extender.kit.backoff import Backoff, Pauses
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
@@ -48,9 +44,6 @@ from topology.effort import Effort, Search, finish
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights
-
-DROP_AGAIN_SECONDS = 30.0
-LATEST_DROP_AGAIN_SECONDS = 60.0
 
 
 class ClusterState:
@@ -98,13 +91,8 @@ class ClusterState:
         self.holds = Holds()
         self.gangs = Gangs()
         """PodGroups, as kube-scheduler tries their members together."""
-        self.offers = Offers()
-        self.refusals = Refusals()
         self.placeholders = Placeholders()
-        self.setbacks = Setbacks()
-        self.claim_drops = Backoff(Pauses(DROP_AGAIN_SECONDS, LATEST_DROP_AGAIN_SECONDS))
-        """By pod, to drop claims on other nodes; until the next one filter offers only the nodes where these are."""
-        self.doubtful_claims = DoubtfulClaims()
+        self.memory = PodMemory()
         self.evictions = Evictions()
         self._hearing = Hearing(silence_seconds)
         self._unheard: set[str] = set()
@@ -199,7 +187,9 @@ class ClusterState:
     def may_be_claimed_on(self, uid: str) -> frozenset[str]:
         """Return the same, and the nodes with claims of which this process does not know whether they were written."""
         views = self.views
-        doubtful = self.doubtful_claims.on(uid, lambda node: views[node].payloads.ledger.text if node in views else "")
+        doubtful = self.memory.doubtful_claims.on(
+            uid, lambda node: views[node].payloads.ledger.text if node in views else ""
+        )
         return frozenset({*self._views.claimed_on(uid), *doubtful})
 
     def refresh(self) -> None:
@@ -279,11 +269,8 @@ class ClusterState:
         self._views.outdated(nodes)
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
-        self.groups.take(uid, pod)
-        self.placeholders.take(uid, pod)
-        self.schedulers.take(uid, pod)
-        self.waiting.take(uid, pod)
-        self.gates.take(uid, pod)
+        for index in (self.groups, self.placeholders, self.schedulers, self.waiting, self.gates):
+            index.take(uid, pod)
         if pod is not None:
             self.values.meet(
                 uid,
@@ -299,19 +286,10 @@ class ClusterState:
             self.evictions.forget(uid)
             self.holds.release(uid)
             self.gangs.forget(uid)
-            self.offers.forget(uid)
-            self.refusals.forget(uid)
-            self.setbacks.forget(uid, is_gone=True)
-            self.claim_drops.forget(uid)
-            self.doubtful_claims.forget(uid)
+            self.memory.gone(uid)
             self._first_reports.forget(uid)
 
     def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
         self.holds.release(pod.uid)
         self.gangs.forget(pod.uid)
-        self.setbacks.forget(pod.uid)
-        self.claim_drops.forget(pod.uid)
-        self.doubtful_claims.forget(pod.uid)
-        self.refusals.forget(pod.uid)
-        if has_ended_unstarted(pod.pod):  # in the first list it may be long ago
-            self.setbacks.end_unstarted(pod.uid, owner_of(pod.pod), node, is_news=self.pods.synced)
+        self.memory.bound(pod, node, is_news=self.pods.synced)

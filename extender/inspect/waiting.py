@@ -38,7 +38,7 @@ def waiting_pods(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> l
 
 def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:
     """Return what there is to say of a pod that waits, without asking any node."""
-    created, refusal = pod.pod.metadata.creation_timestamp, state.refusals.of(pod.uid)
+    created, refusal = pod.pod.metadata.creation_timestamp, state.memory.refusals.of(pod.uid)
     seconds = now.age_seconds(created)
     return WaitingPod(
         pod=pod_info(state, pod),

@@ -123,7 +123,7 @@ def _behind(
     for uid in islice(state.waiting.line(schedulers, share), LOOKED_AT):
         if uid in held:
             lead -= uid in (ahead or ())
-        elif lead > 0 and state.refusals.of(uid) is None:  # one that was refused waits until something happens
+        elif lead > 0 and state.memory.refusals.of(uid) is None:  # one that was refused waits until something happens
             lead -= 1
         else:
             yield uid

@@ -31,4 +31,4 @@ def gauges_of(state: ClusterState) -> Figures:
 
 def refused_of(state: ClusterState) -> Counter[str]:
     """Return how many pods wait by each reason of their last refusal."""
-    return Counter({reason.value: count for reason, count in state.refusals.waiting().items()})
+    return Counter({reason.value: count for reason, count in state.memory.refusals.waiting().items()})

@@ -55,7 +55,7 @@ class Asked:
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""
-        return state.setbacks.away(self.pod.metadata.uid, self.owner, self.now.monotonic)
+        return state.memory.setbacks.away(self.pod.metadata.uid, self.owner, self.now.monotonic)
 
     def rank_for_now(self, state: ClusterState, names: Names) -> Ranking:
         """Rank these nodes beside what is held for others, and without those that step back.
@@ -103,7 +103,7 @@ class Asked:
 
         found = ranking(self.request)
         claimed = state.claimed_on(uid)
-        if claimed and not state.claim_drops.may_begin(uid, self.now.monotonic):
+        if claimed and not state.memory.claim_drops.may_begin(uid, self.now.monotonic):
             found = found.within(frozenset(claimed), CLAIMED_ELSEWHERE)
         if self.group is None or found.best is None:
             return found

@@ -91,7 +91,7 @@ def _filter(
     names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
     state.holds.void(state.gangs.ask(args.pod))
-    state.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
+    state.memory.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, asked, Names(names), candidates)
@@ -131,7 +131,7 @@ def prioritize_in_slices(
     except RequestError:
         return []
     uid, named = args.pod.metadata.uid, dict.fromkeys(args.names)
-    state.offers.forget(uid)
+    state.memory.offers.forget(uid)
     if not asked.request.asks:
         return []
     ranking = yield from ranked(state, asked, Names(named))
@@ -152,16 +152,16 @@ def prioritize_in_slices(
 def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> tuple[Ranking, list[str]]:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
     uid = asked.pod.metadata.uid
-    refused = state.offers.refused(uid, state.shapes) if candidates else frozenset()
+    refused = state.memory.offers.refused(uid, state.shapes) if candidates else frozenset()
     refused = frozenset(name for name in refused if name in names)
     ranking = asked.rank_for_now(state, names.without(refused) if refused else names)
     if refused and ranking.best is None:
-        state.offers.forget(uid)
+        state.memory.offers.forget(uid)
         ranking = asked.rank_for_now(state, names)
     if not candidates:
         return ranking, list(ranking.best_first())
     chosen = list(islice(ranking.best_first(), candidates))
-    state.offers.add(uid, chosen, state.shapes, asked.pod.metadata.namespace)
+    state.memory.offers.add(uid, chosen, state.shapes, asked.pod.metadata.namespace)
     return ranking, chosen
 
 
@@ -170,7 +170,7 @@ def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: Collection[s
     nominated, uid = asked.pod.status.nominated_node_name, asked.pod.metadata.uid
     if nominated is None or len(names) != 1 or nominated not in names:
         return False
-    return nominated in asked.away(state) and state.setbacks.pass_over(uid, asked.owner, nominated)
+    return nominated in asked.away(state) and state.memory.setbacks.pass_over(uid, asked.owner, nominated)
 
 
 def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[str], hold_seconds: float) -> None:
@@ -180,7 +180,7 @@ def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[st
     if ranked:
         _hold(state, asked, ranked, hold_seconds)
         if gang_of(asked.pod) is None:  # else its group may have been what came to nothing
-            state.setbacks.announce(uid, ranked[0].node, now, asked.pod.metadata.namespace)
+            state.memory.setbacks.announce(uid, ranked[0].node, now, asked.pod.metadata.namespace)
 
 
 def _hold(state: ClusterState, asked: Asked, ranked: tuple[Ranked, ...], hold_seconds: float) -> None:
@@ -197,7 +197,7 @@ def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collect
     uid, namespace = asked.pod.metadata.uid, asked.pod.metadata.namespace
     if state.pods.get(uid) or state.pods.tombstone(uid) is None:  # one that has left meanwhile waits no more
         reasons = frozenset(rejection.reason for rejection, _ in alike)
-        state.refusals.add(uid, reasons, asked.now.monotonic, namespace)
+        state.memory.refusals.add(uid, reasons, asked.now.monotonic, namespace)
     unresolvable = {name: refusal[1] for name, refusal in zip(listed, refusals, strict=True) if refusal}
     failed: dict[str, str] = {}
     if nominated in unresolvable:

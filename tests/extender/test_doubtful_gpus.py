@@ -32,7 +32,7 @@ def order(state: ClusterState, count: int, *names: str) -> list[str]:
     filter_nodes(state, args(pod("p", count), *names), at())
     for _ in state.effort.work():
         pass
-    state.offers.forget("p")
+    state.memory.offers.forget("p")
     return list(filter_nodes(state, args(pod("p", count), *names), at()).node_names or ())
 
 

@@ -39,38 +39,38 @@ def asked_about(state: ClusterState, *pods: Pod, nodes: tuple[str, ...] = ("n1",
 def test_refusals() -> None:
     """Of pods that no node will do for."""
     state = cluster(node("n1"))
-    state.refusals = Refusals(FEW)
+    state.memory.refusals = Refusals(FEW)
     asked_about(state, pod("victim", 16), *crowd(gpus=16))
-    assert state.refusals.of("victim")
+    assert state.memory.refusals.of("victim")
 
 
 def test_offers() -> None:
     """Of candidates that a pod has come back from."""
     state = cluster(node("n1"), node("n2"))
-    state.offers = Offers(FEW)
+    state.memory.offers = Offers(FEW)
     asked_about(state, VICTIM, *crowd(), nodes=("n1", "n2"))
-    assert state.offers.refused("victim", state.shapes)
+    assert state.memory.offers.refused("victim", state.shapes)
 
 
 def test_winners_that_came_to_nothing() -> None:
     """Announced, and what follows of it when the pod is back."""
     state = cluster(node("n1"))
-    state.setbacks = Setbacks(FEW)
+    state.memory.setbacks = Setbacks(FEW)
     asked_about(state, VICTIM, *crowd())
     filter_nodes(state, args(VICTIM, "n1"), at(1.0))
     asked_about(state, *crowd())
-    assert state.setbacks.away("victim", "", 1.0) == ["n1"]
+    assert state.memory.setbacks.away("victim", "", 1.0) == ["n1"]
 
 
 def test_binds_that_failed() -> None:
     """The node steps back from each of these pods."""
     pods = [VICTIM, *crowd()]
     state = cluster(node("n1"), *pods)
-    state.setbacks = Setbacks(FEW)
+    state.memory.setbacks = Setbacks(FEW)
     for each in pods:
         outcome = in_vain(state, each)
         assert isinstance(outcome, NotBound)
-    assert state.setbacks.away("victim", "", 1.0) == ["n1"]
+    assert state.memory.setbacks.away("victim", "", 1.0) == ["n1"]
 
 
 def in_vain(state: ClusterState, item: Pod) -> object:

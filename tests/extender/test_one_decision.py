@@ -229,7 +229,7 @@ def test_what_is_said_is_what_is_done(several: list[Drawn], asked: Pod, candidat
         }
     claimed = {name for name, each in drawn.items() if each.own}
     for name, expected in sorted(said.items(), key=lambda fit: fit[0] not in claimed):
-        state.offers.forget("p")  # a first attempt each time: a pod that comes back is offered other nodes
+        state.memory.offers.forget("p")  # a first attempt each time: a pod that comes back is offered other nodes
         again = filter_nodes(state, args(asked, *drawn), at(), candidates=candidates)
         ranked = prioritize_nodes(state, args(asked, *again.node_names), at())
         assert [entry.host for entry in ranked if entry.score == 10] == [next(iter(said))]

@@ -110,7 +110,7 @@ class Autoscaling(Feature):
         """Remember a pod that no node will do for; one that waits for its victims to leave asks for nothing."""
         metadata = args.pod.metadata
         is_nominated = args.pod.status.nominated_node_name
-        if is_refusal(result) and not is_nominated and self.state.refusals.of(metadata.uid) is not None:
+        if is_refusal(result) and not is_nominated and self.state.memory.refusals.of(metadata.uid) is not None:
             self._refused.put(metadata.uid, metadata.namespace, Refused([*args.names], self.clock()))
 
     def after_bind(self, target: BindTarget, bound: Bound) -> None:
@@ -172,7 +172,7 @@ class Autoscaling(Feature):
             refused, pod = self._refused.get(uid), self.state.pods.get(uid)
             if refused is None:
                 continue
-            if pod is None or self.state.refusals.of(uid) is None:
+            if pod is None or self.state.memory.refusals.of(uid) is None:
                 self._refused.pop(uid)
                 continue
             need = need_of(self.state, pod, refused.by, counts, now)
@@ -210,7 +210,7 @@ class Autoscaling(Feature):
                 asked_for[need.request] += 1
 
     def _refused_since(self, uid: str) -> float:
-        refusal = self.state.refusals.of(uid)
+        refusal = self.state.memory.refusals.of(uid)
         return math.inf if refusal is None else refusal.since
 
     async def _do_without(self, pod: GpuPod, why: NoNeed, refused: Refused, now: Instant) -> None:

@@ -81,7 +81,7 @@ def need_of(
     state: ClusterState, pod: GpuPod, refused_by: Collection[str], counts: FreeCounts, now: Instant
 ) -> Need | NoNeed:
     """Say what to ask for, for a pod that these nodes refuse; they are all that kube-scheduler's own filters let through."""
-    refusal = state.refusals.of(pod.uid)
+    refusal = state.memory.refusals.of(pod.uid)
     if refusal is None or not refusal.reasons & WIRES:
         return NoNeed.OTHER_REASON
     try:

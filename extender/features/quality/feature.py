@@ -99,7 +99,7 @@ class Quality(Feature):
         for bound in [self._bound.popleft() for _ in range(len(self._bound))]:
             self._judge(bound)
             yield
-        self._metrics.waiting(self._state.refusals.waits(self._clock().monotonic))
+        self._metrics.waiting(self._state.memory.refusals.waits(self._clock().monotonic))
         yield
         fits = yield from self._rooms.count(self._state)
         self._metrics.room(fits)

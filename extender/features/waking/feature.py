@@ -112,7 +112,7 @@ class Waking(Feature):
         metadata = args.pod.metadata
         uid, key = metadata.uid, owner_of(args.pod) or metadata.uid
         before = self._refused.get(key)
-        if is_refusal(result) and self._state.refusals.of(uid):
+        if is_refusal(result) and self._state.memory.refusals.of(uid):
             name = f"{metadata.namespace}/{metadata.name}"
             found = Refused(uid, name, _unread(args.names), self._clock().monotonic)
             self._refused.put(key, metadata.namespace, found)
@@ -130,7 +130,7 @@ class Waking(Feature):
             found = self._refused.get(key)
             if found is None:
                 continue
-            if now - found.at > FORGOTTEN_SECONDS or self._state.refusals.of(found.uid) is None:
+            if now - found.at > FORGOTTEN_SECONDS or self._state.memory.refusals.of(found.uid) is None:
                 self._refused.pop(key)
                 continue
             self._refused.to_back(key)

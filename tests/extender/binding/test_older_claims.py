@@ -197,7 +197,7 @@ def test_a_bind_refuses_where_older_claims_cannot_be_dropped(
     assert outcome == NotBound(Failure.CLAIMS_ELSEWHERE, CANNOT + words)
     assert held(world) == ["n1"]
     (uid,) = {*world.claims("n1").values()}
-    assert "n2" not in replica.state.setbacks.away(uid, "", replica.seconds)
+    assert "n2" not in replica.state.memory.setbacks.away(uid, "", replica.seconds)
     known, found = replica.state.pods.get(uid), world.find("p")
     assert known and found and known.pod.metadata.resource_version == found["metadata"]["resourceVersion"]
 
@@ -231,15 +231,15 @@ def test_a_pod_that_is_bound_or_gone_is_forgotten(ends: str) -> None:
     world, replica = tried()
     state, (uid,) = replica.state, {*world.claims("n1").values()}
     text = state.views["n3"].payloads.ledger.text
-    state.doubtful_claims.add(uid, "n3", text)
-    state.claim_drops.failed(uid, replica.seconds)
+    state.memory.doubtful_claims.add(uid, "n3", text)
+    state.memory.claim_drops.failed(uid, replica.seconds)
     if ends == "bound":
         assert isinstance(Replica(world).bind("p"), Bound)
     else:
         world.delete("p")
     replica.catch_up()
-    assert state.doubtful_claims.on(uid, lambda _: text) == []
-    assert state.claim_drops.may_begin(uid, replica.seconds)
+    assert state.memory.doubtful_claims.on(uid, lambda _: text) == []
+    assert state.memory.claim_drops.may_begin(uid, replica.seconds)
 
 
 def test_filter_offers_only_the_node_with_the_claims_while_these_cannot_be_dropped() -> None:

@@ -21,5 +21,5 @@ def test_reasons_are_those_of_the_last_refusal() -> None:
     state = cluster(node("n1"), pod("p1", 2))
     [found] = state.pods
     assert waiting_pod(state, found, at()).reasons == ()
-    state.refusals.add(found.uid, frozenset({Reason.TOO_FEW_FREE, Reason.CLOSED}), 0.0)
+    state.memory.refusals.add(found.uid, frozenset({Reason.TOO_FEW_FREE, Reason.CLOSED}), 0.0)
     assert waiting_pod(state, found, at()).reasons == ("closed", "too-few-free")

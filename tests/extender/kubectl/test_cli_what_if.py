@@ -72,8 +72,8 @@ def test_a_question_leaves_no_trace() -> None:
     plain, questioned = (cluster(node("n1"), node("n2"), asked, other) for _ in range(2))
     for question in (pod("p1", 8), pod("p2", 8), pod("new", 1, wants=NVLINK)):
         what_if(questioned, question, at())
-    offered = [questioned.offers.refused(uid, questioned.shapes) for uid in ("", "p1", "p2", "new")]
-    assert (len(questioned.holds), len(questioned.setbacks), offered) == (0, 0, [frozenset()] * 4)
+    offered = [questioned.memory.offers.refused(uid, questioned.shapes) for uid in ("", "p1", "p2", "new")]
+    assert (len(questioned.holds), len(questioned.memory.setbacks), offered) == (0, 0, [frozenset()] * 4)
     for each in (asked, other):
         call = args(each, "n1", "n2")
         assert filter_nodes(questioned, call, at()) == filter_nodes(plain, call, at())

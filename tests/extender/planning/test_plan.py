@@ -66,7 +66,7 @@ def test_a_pod_that_was_refused_is_none_of_the_next() -> None:
     pods = [f"p{number}" for number in range(2 * LEAD + 1)]
     state = cluster(node("n1"), *map(waiting, pods))
     for name in pods[:LEAD]:
-        state.refusals.add(name, frozenset(), 0.0)
+        state.memory.refusals.add(name, frozenset(), 0.0)
     found = next_wanted(state, SCHEDULER, at(), at_most=100, ahead=set(), may_begin=lambda _: True)
     assert [each.pod.metadata.name for each in found] == pods[:LEAD] + pods[2 * LEAD :]
 

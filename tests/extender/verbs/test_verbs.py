@@ -60,7 +60,7 @@ def test_a_pod_that_is_gone_is_not_counted_among_those_that_wait() -> None:
         elif not waits:
             state.pods.deleted(asked)
         assert passing(state, asked, "n1") == []
-        assert bool(state.refusals.waiting()) is waits
+        assert bool(state.memory.refusals.waiting()) is waits
 
 
 def test_a_nomination_is_not_called_dead_while_its_victims_leave() -> None:
@@ -200,7 +200,7 @@ class TestRotation:
         assert passing(state, pod("p", 2), *self.NAMES, candidates=2) == ["n0", "n1"]
         assert passing(state, pod("q", 2), *self.NAMES, candidates=2) == ["n0", "n1"]
         state.pods.deleted(pod("p", 2))
-        assert state.offers.refused("p", state.shapes) == frozenset()
+        assert state.memory.offers.refused("p", state.shapes) == frozenset()
 
 
 class TestHolds:

@@ -31,11 +31,11 @@ def test_a_refused_pod_waits_for_the_reasons_of_its_last_refusal_and_since_its_f
     state = scattered()
     refuse(state, WAITING, 5.0)
     refuse(state, WAITING, 90.0)
-    refusal = state.refusals.of(UID)
+    refusal = state.memory.refusals.of(UID)
     assert refusal
     assert refusal.since == 5.0
     assert refusal.reasons == {Reason.AFFINITY, Reason.CLOSED}
-    assert state.refusals.waiting() == {Reason.AFFINITY: 1, Reason.CLOSED: 1}
+    assert state.memory.refusals.waiting() == {Reason.AFFINITY: 1, Reason.CLOSED: 1}
 
 
 def test_a_pod_that_is_bound_or_gone_waits_no_more() -> None:
@@ -44,12 +44,12 @@ def test_a_pod_that_is_bound_or_gone_waits_no_more() -> None:
     refuse(state, WAITING, 5.0)
     state.pods.changed(running("p", "n1", *gpus("n1", 1, 3, machine_name=PAIRS), version=2))
     state.refresh()
-    assert state.refusals.of(UID) is None
+    assert state.memory.refusals.of(UID) is None
     refuse(state, OTHER, 6.0)
     state.pods.changed(OTHER)
     state.pods.deleted(OTHER)
     state.refresh()
-    assert state.refusals.of(OTHER.metadata.uid) is None
+    assert state.memory.refusals.of(OTHER.metadata.uid) is None
 
 
 def test_so_many_are_remembered_and_no_more() -> None:

@@ -298,12 +298,12 @@ class TestMemory:
         """Nothing is left of it."""
         state = cluster(*map(node, SIX), pod("p", 2))
         winners(state, pod("p", 2), *SIX, attempts=2)
-        assert len(state.setbacks) == 1
+        assert len(state.memory.setbacks) == 1
         if last:
             state.pods.changed(last)
         else:
             state.pods.deleted(pod("p", 2))
-        assert len(state.setbacks) == 0
+        assert len(state.memory.setbacks) == 0
 
     def test_a_bind_that_failed_because_of_the_pod_tells_nothing_of_the_node(self) -> None:
         """A pod that is being deleted would be refused anywhere."""

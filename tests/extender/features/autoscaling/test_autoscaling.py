@@ -343,7 +343,7 @@ async def test_it_goes_when_its_pod_waits_for_another_reason() -> None:
     await life.rounds(10)
     assert "r1" in life.api.jobs
     life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
-    life.state.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
+    life.state.memory.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
     await life.rounds(10)
     assert life.api.jobs == {}
 
@@ -353,14 +353,14 @@ async def test_a_reason_that_is_older_than_the_placeholder_takes_nothing_back() 
     """Another extender has heard of newer ones."""
     life = Life(two_rings(), after="1s")
     life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
-    life.state.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
+    life.state.memory.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
     life.autoscaling.after_filter(args(ring("r1"), "a"), REFUSAL)
     await asyncio.sleep(60)
     other = Life(life.state, life.api, after="1s")
-    life.state.refusals.forget("r1")
+    life.state.memory.refusals.forget("r1")
     other.refuse(ring("r1"), "a")
     await other.rounds(10)
-    life.state.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
+    life.state.memory.refusals.add("r1", frozenset({Reason.CLOSED}), 0.0)
     await life.rounds(10)
     assert "r1" in life.api.jobs
 

@@ -69,7 +69,7 @@ def test_nothing_where_a_new_node_has_no_more_than_a_refused_one() -> None:
 def test_nothing_for_another_reason_than_links() -> None:
     """A node that is closed opens again, and a machine too full is counted by autoscalers themselves."""
     state = cluster(*scattered("a", *FOUR_LEFT), ring("r", 2))
-    state.refusals.add("r", frozenset({Reason.CLOSED, Reason.TOO_FEW_FREE}), 0.0)
+    state.memory.refusals.add("r", frozenset({Reason.CLOSED, Reason.TOO_FEW_FREE}), 0.0)
     assert asked_for(state, "r", "a") is NoNeed.OTHER_REASON
 
 

@@ -134,8 +134,8 @@ def test_the_loss_is_weighed_as_the_score_weighs_it() -> None:
 def test_pods_that_wait_are_told_by_reason_and_for_how_long() -> None:
     """The longest and the mean; what nobody waits for is 0."""
     state = cluster()
-    state.refusals.add("a", frozenset({Reason.AFFINITY}), 10.0)
-    state.refusals.add("b", frozenset({Reason.AFFINITY, Reason.NIC}), 70.0)
+    state.memory.refusals.add("a", frozenset({Reason.AFFINITY}), 10.0)
+    state.memory.refusals.add("b", frozenset({Reason.AFFINITY, Reason.NIC}), 70.0)
     waits = told(state, seconds=110.0)["gputopo_waiting_seconds"]
     assert (waits["longest", "affinity"], waits["mean", "affinity"], waits["mean", "nic"]) == (100.0, 70.0, 40.0)
     assert {reason for _, reason in waits} == set(Reason)
