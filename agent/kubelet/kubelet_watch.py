@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from types import MappingProxyType
 
@@ -14,8 +14,9 @@ from agent.config import AgentConfiguration
 from agent.errors import KubeletUnavailable
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.listing.pod_lists import PodLists
-from agent.kubelet.listing.pod_resources import Allocatable, PodResourcesClient
+from agent.kubelet.listing.pod_resources import PodResourcesClient
 from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.offered import OfferedDevices
 from agent.kubelet.serving.offering import Offering
 from agent.kubelet.surroundings import look_around, rival_for
 from agent.limits.level import Level
@@ -24,7 +25,7 @@ from agent.limits.share import shares_of
 from agent.node.look import Look
 from agent.plugin.choice.choose import Scorer
 from agent.plugin.devices.device_names import with_uuid
-from agent.plugin.devices.mig import is_ours, strategy_of, why_unserved, withheld_slices
+from agent.plugin.devices.mig import strategy_of, why_unserved, withheld_slices
 from agent.plugin.devices.offers import REPLICA, Offers, Sliced, offers_of, withheld
 from agent.plugin.devices.sharing import UNLIMITED, sharing_of
 from agent.plugin.pods.holders import Held, held_of
@@ -43,8 +44,23 @@ _ROUTINE = 10
 """With every so many looks the surroundings are looked at too, though all seems well."""
 _PATIENCE = 2
 """Looks at which the kubelet may offer other devices than we told."""
-_TAKES_SECONDS, _TAKING_SECONDS = 1.0, 0.02
-"""Within which a kubelet has usually taken a list of devices, and how often it is asked meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeGpus:
+    """What a discovery said of the node's GPUs, beside which of them are whole."""
+
+    sliced: Sliced
+    unshared: tuple[str, ...]
+    uuids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _MigOffer:
+    """How slices are offered to pods, and why they are not, in `enforce`."""
+
+    strategy: MigStrategy = MigStrategy.NONE
+    unserved: str = ""
 
 
 class KubeletWatch:
@@ -59,21 +75,16 @@ class KubeletWatch:
         self._settings = settings
         self._changed = changed
         self._resources = PodResourcesClient(
-            settings.kubelet.pod_resources, settings.resource, lambda device: with_uuid(device, self._uuids)
+            settings.kubelet.pod_resources, settings.resource, lambda device: with_uuid(device, self._gpus.uuids)
         )
-        self._uuids: Mapping[str, str] = {}
+        self._gpus = _NodeGpus({}, (), {})
         self._devices = DeviceLists(self._resource_of)
         self._lists = PodLists(self._resources, self._devices.repeat)
         self._offering = Offering(self._devices, lambda: plans_of(ports.ledger.known).values())
-        self._awaited, self._await_until = -1, 0.0
+        self._offered = OfferedDevices(self._resources, self._devices, settings.resource, LOOK_SECONDS)
         self._setting = Setting(kubelet_socket=False)
-        self._offered: Mapping[str, frozenset[str]] | None = None
-        self._numa_nodes: frozenset[tuple[str, int]] = frozenset()
-        self._cpus: frozenset[int] = frozenset()
         self._held_cpus: frozenset[int] = frozenset()
-        self._sliced: Sliced = {}
-        self._unshared: tuple[str, ...] = ()
-        self._mig, self._unserved = MigStrategy.NONE, ""
+        self._mig = _MigOffer()
         self._limiter = ports.limiter() if ports.limiter else None
         self._enforcement = (
             Enforcement(settings, ports, self._lists, self._offering, self._limiter, lambda: self._setting)
@@ -82,7 +93,7 @@ class KubeletWatch:
         )
         self._ledger = ports.ledger
         self._rounds = 0
-        self._estranged = 0
+        self._looks_without_our_devices = 0
         self.ending = False
         """Whether we serve for those only who were sent here before; set it from any thread."""
         self.last_look = Look(self._status(answers=False), None)
@@ -100,11 +111,9 @@ class KubeletWatch:
 
         An observer needs no scorer. `uuids` are those of devices that another device plugin names in its own way.
         """
-        self._uuids = uuids
-        self._unshared = unshared
+        self._gpus = _NodeGpus(sliced, unshared, uuids)
         if self._enforcement:
             self._enforcement.scorer = scorer
-        self._sliced = sliced
         self._offering.cut(sliced)
         self._offering.take(self._served([*devices]))
 
@@ -152,7 +161,7 @@ class KubeletWatch:
             self.last_look = Look(status, None, before.withheld, before.offers)
             return self.last_look
         silicon = told_by(self._offering.silicon, plans_of(self._ledger.known).values())
-        held = held_of(pods, self._known | self._sliced.keys() | self._slices, silicon)
+        held = held_of(pods, self._known | self._gpus.sliced.keys() | self._slices, silicon)
         offers, closed = self._on_offer(held) or (before.offers, before.withheld)
         self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look
@@ -164,11 +173,11 @@ class KubeletWatch:
         """
         if self._enforcement is not None:
             return {}, {}
-        resource, whole, offered = self._settings.resource, self._known, self._offered or {}
-        offers = offers_of(offered, whole, self._sliced)
+        resource, whole, offered = self._settings.resource, self._known, self._offered.by_resource
+        offers = offers_of(offered, whole, self._gpus.sliced)
         if not any(offers.values()) and not offered.get(resource):
             return None
-        slices = withheld_slices(resource, self._mig, offered, self._slices)
+        slices = withheld_slices(resource, self._mig.strategy, offered, self._slices)
         return offers, {**withheld(resource, offered, offers, whole, held.shared), **slices}
 
     async def _poll(self) -> None:
@@ -198,10 +207,12 @@ class KubeletWatch:
 
         After another plugin has ended, a kubelet before 1.37 has no devices. A later one returns to us, with the other's list.
         """
-        is_astray = bool(plugin.session) and self._has_another_list
-        self._estranged = self._estranged + 1 if is_astray and not self._setting.rival else 0
-        if self._enforcement and self._estranged > _PATIENCE:
-            self._estranged = 0
+        is_astray = bool(plugin.session) and self._offered.are_of_another_list
+        self._looks_without_our_devices = (
+            self._looks_without_our_devices + 1 if is_astray and not self._setting.rival else 0
+        )
+        if self._enforcement and self._looks_without_our_devices > _PATIENCE:
+            self._looks_without_our_devices = 0
             log.warning("the kubelet does not offer our devices, registering again")
             self._enforcement.register_again()
 
@@ -212,42 +223,8 @@ class KubeletWatch:
             return None
 
     async def _is_taken(self) -> bool:
-        """Ask what the kubelet offers, and again for a moment where it was just told something else.
-
-        Returns whether it is as told.
-        """
-        clock, is_served = asyncio.get_running_loop().time, self._enforcement and self._enforcement.session
-        if self._awaited != self._devices.changes:
-            self._awaited, self._await_until = self._devices.changes, clock() + _TAKES_SECONDS
-        while True:
-            found = await self._read_offered()
-            self._offered = found.devices if found else None
-            self._numa_nodes = found.numa_nodes if found else frozenset()
-            self._cpus = found.cpus if found else frozenset()
-            is_taken = self._allocatable == self._devices.healthy
-            if is_taken or not found or not is_served or clock() >= self._await_until:
-                return is_taken
-            await asyncio.sleep(_TAKING_SECONDS)
-
-    @property
-    def _allocatable(self) -> frozenset[str] | None:
-        """All devices of our resources that the kubelet would give away."""
-        if self._offered is None:
-            return None
-        ours = (devices for name, devices in self._offered.items() if is_ours(name, self._settings.resource))
-        return frozenset().union(*ours)
-
-    @property
-    def _has_another_list(self) -> bool:
-        """Whether the kubelet would give away other devices than ours, or takes them to be near other NUMA nodes."""
-        ours = self._devices.healthy, self._devices.numa_nodes
-        return self._offered is not None and (self._allocatable, self._numa_nodes) != ours
-
-    async def _read_offered(self) -> Allocatable | None:
-        try:
-            return await self._resources.allocatable(LOOK_SECONDS)
-        except KubeletUnavailable:
-            return None
+        """Whether the kubelet offers what it was told, once it was asked."""
+        return await self._offered.are_taken(is_served=bool(self._enforcement and self._enforcement.session))
 
     async def _look_around(self) -> None:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
@@ -261,22 +238,22 @@ class KubeletWatch:
         progress = self._progress(answers=answers)
         resource, enforce = self._settings.resource, self._settings.enforce
         if self._enforcement is None:
-            self._mig = strategy_of(resource, self._offered or {}) or self._mig
+            self._mig = _MigOffer(strategy_of(resource, self._offered.by_resource) or self._mig.strategy)
             said = observing(resource, self._setting, progress)
-            return replace(said, mig=self._mig, sharing=self._sharing())
+            return replace(said, mig=self._mig.strategy, sharing=self._sharing())
         enforcement = self._enforcement
         progress = replace(progress, locked=enforcement.locked, session=enforcement.session, ending=self.ending)
         said = enforcing(resource, self._setting, progress, env=enforce.env, cdi=enforce.cdi)
-        notes = (self._unserved,) if self._unserved else ()
-        return replace(said, reasons=(*said.reasons, *notes), mig=self._mig, sharing=self._sharing())
+        notes = (self._mig.unserved,) if self._mig.unserved else ()
+        return replace(said, reasons=(*said.reasons, *notes), mig=self._mig.strategy, sharing=self._sharing())
 
     def _progress(self, *, answers: bool) -> Progress:
         return Progress(
             answers,
-            self._allocatable,
+            self._offered.ours,
             self._fit,
             self._known | self._slices,
-            cpus=self._cpus,
+            cpus=self._offered.cpus,
             held_cpus=self._held_cpus,
         )
 
@@ -286,9 +263,9 @@ class KubeletWatch:
         if self._enforcement is None:
             return whole
         profiles, strategy = {device.profile for device in devices} - {""}, self._settings.enforce.mig_strategy
-        self._unserved = why_unserved(strategy, profiles, has_whole_gpus=bool(whole)) if profiles else ""
-        serves = profiles and not self._unserved
-        self._mig = strategy if serves else MigStrategy.NONE
+        unserved = why_unserved(strategy, profiles, has_whole_gpus=bool(whole)) if profiles else ""
+        serves = profiles and not unserved
+        self._mig = _MigOffer(strategy if serves else MigStrategy.NONE, unserved)
         return devices if serves else whole
 
     def _sharing(self) -> Sharing | None:
@@ -297,7 +274,7 @@ class KubeletWatch:
         limiter = self._limiter
         level = limiter.level if limiter else Level(Limits.NONE)
         held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
-        return sharing_of(sharing.gpus, mode, shareable, self._unshared, level.limits, level.reasons, held_back)
+        return sharing_of(sharing.gpus, mode, shareable, self._gpus.unshared, level.limits, level.reasons, held_back)
 
     def _resource_of(self, device: Device) -> str:
         if REPLICA in device.uuid:
@@ -307,7 +284,7 @@ class KubeletWatch:
 
     @property
     def _slices(self) -> frozenset[str]:
-        return frozenset[str]().union(*self._sliced.values())
+        return frozenset[str]().union(*self._gpus.sliced.values())
 
     @property
     def _known(self) -> frozenset[str]:

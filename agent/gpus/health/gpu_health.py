@@ -18,6 +18,7 @@ from agent.gpus.faults import is_lost
 from agent.gpus.health.link_watch import faults, usable
 from agent.gpus.health.rates import Rates
 from agent.gpus.health.readings import Reading, XidCount
+from agent.gpus.health.stepping_clock import SteppingClock
 from agent.health import evidence
 from agent.health.links import LinkChange, NodeLinks
 from agent.health.memory import Memory
@@ -70,8 +71,6 @@ class Health:
         tell_links: Callable[[LinkChange, int | None], None] = lambda change, index: None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        self._wall = clock
-        self._monotonic = monotonic
         self._memory = memory
         self._boot = boot
         self._tell = tell
@@ -91,7 +90,7 @@ class Health:
         self.coverage: Coverage | None = None
         """`None` while nobody listens."""
         is_of_this_boot = bool(boot and self._kept.boot == boot)
-        self._zero = self._kept.zero if is_of_this_boot else None
+        self._clock = SteppingClock(clock, monotonic, self._kept.zero if is_of_this_boot else None, self._move)
         if has_booted:
             now = self._clock()
             for uuid in self._kept.gpus:
@@ -179,20 +178,10 @@ class Health:
         reasons = (f"critical errors are not told: {', '.join(untold)}",) if untold else ()
         return replace(status, gpus=gpus, link_faults=link_faults, reasons=(*status.reasons, *reasons))
 
-    def _clock(self) -> float:
-        """Return the time, once what is remembered has moved with the wall clock if that has stepped."""
-        if self._monotonic is None:
-            return self._wall()
-        monotonic = self._monotonic()
-        zero = self._wall() - monotonic
-        if self._zero is None:
-            self._zero = zero
-        elif abs(step := zero - self._zero) >= _STEP_SECONDS:
-            log.warning("the wall clock has stepped", seconds=round(step))
-            self._zero = zero
-            self._node.move(step)
-            self._links.move(step)
-        return monotonic + self._zero
+    def _move(self, seconds: float) -> None:
+        """Have all that is remembered move with the wall clock."""
+        self._node.move(seconds)
+        self._links.move(seconds)
 
     def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
         now = self._clock()
@@ -233,14 +222,12 @@ class Health:
             self._node.told(uuid, evidence.Cleared(repr(said)), now)
 
     def _keep(self) -> None:
-        memory = Memory(dict(self._node.records), self._boot, self._links.in_trouble, self._zero)
+        memory = Memory(dict(self._node.records), self._boot, self._links.in_trouble, self._clock.zero)
         if self._memory and (memory.gpus, memory.links) != (self._kept.gpus, self._kept.links):
             self._kept = memory
             self._memory.keep(memory)
 
 
-_STEP_SECONDS = 5.0
-"""Smaller steps than this, such as a leap second, change no hold by much."""
 _CHECKSUMS = ("crc", "receive")
 """The kinds of NVLink errors that are transfers with a wrong checksum, up to Hopper and from Blackwell on."""
 
