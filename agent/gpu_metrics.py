@@ -12,11 +12,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from agent.gpus.facts import GpuFacts, Known, value_of
-from agent.gpus.health.readings import Reading
+from agent.gpus.health.readings import GpuReading
 from agent.health.record import State
 
 _Value = Callable[[GpuFacts], float | None]
-_Values = Callable[[Reading], Iterable[tuple[tuple[str, ...], float]]]
+_Values = Callable[[GpuReading], Iterable[tuple[tuple[str, ...], float]]]
 """The other labels' values, and what is counted with them."""
 
 
@@ -55,20 +55,20 @@ _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
 }
 
 
-def _links_by_state(gpu: Reading) -> Iterator[tuple[tuple[str], int]]:
+def _links_by_state(gpu: GpuReading) -> Iterator[tuple[tuple[str], int]]:
     links = value_of(gpu.facts.nvlinks) or ()
     for state, is_up in (("up", True), ("down", False)):
         if links:
             yield (state,), sum(link.active == Known(is_up) for link in links)
 
 
-def _rows_by_cause(gpu: Reading) -> Iterator[tuple[tuple[str], int]]:
+def _rows_by_cause(gpu: GpuReading) -> Iterator[tuple[tuple[str], int]]:
     if rows := value_of(gpu.facts.remapped_rows):
         yield ("corrected",), rows.after_corrected
         yield ("uncorrected",), rows.after_uncorrected
 
 
-def _slow_seconds(gpu: Reading) -> Iterator[tuple[tuple[str], float]]:
+def _slow_seconds(gpu: GpuReading) -> Iterator[tuple[tuple[str], float]]:
     for reason, nanoseconds in (value_of(gpu.facts.watched.throttled_nanoseconds) or {}).items():
         yield (reason,), nanoseconds / 1e9
 
@@ -123,7 +123,7 @@ _LABELLED_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
 class GpuSeries(Collector):
     """Collects the series of one node's GPUs; `read` gives the last look."""
 
-    def __init__(self, read: Callable[[], Iterable[Reading]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[GpuReading]]) -> None:
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
@@ -135,7 +135,7 @@ class GpuSeries(Collector):
         return _families([*self._read()])
 
 
-def _families(readings: list[Reading]) -> Iterator[Metric]:
+def _families(readings: list[GpuReading]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "gputopo_gpu_info", "1, with what does not change.", labels=["uuid", "gpu", "model", "pci"]
     )
@@ -157,7 +157,7 @@ def _families(readings: list[Reading]) -> Iterator[Metric]:
 
 
 def _filled(
-    family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[Reading], value: _Value
+    family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[GpuReading], value: _Value
 ) -> GaugeMetricFamily | CounterMetricFamily:
     for gpu in readings:
         if (found := value(gpu.facts)) is not None:
@@ -166,7 +166,7 @@ def _filled(
 
 
 def _spread(
-    family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[Reading], values: _Values
+    family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[GpuReading], values: _Values
 ) -> GaugeMetricFamily | CounterMetricFamily:
     for gpu in readings:
         for labels, value in values(gpu):

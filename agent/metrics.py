@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from agent.gpu_metrics import GpuSeries
 from agent.gpus.activity import Activity
 from agent.gpus.discovery import Discovery
-from agent.gpus.health.readings import Reading
+from agent.gpus.health.readings import GpuReading
 from agent.health.record import State
 from agent.monitoring.series import ActivitySeries, HolderSeries
 from agent.plugin.pods.listed_pods import ListedPod
@@ -51,7 +51,7 @@ class Metrics:
         )
         self._gauge("build_info", "1, with the version.", "version").labels(version).set(1)
 
-    def watch(self, read: Callable[[], Iterable[Reading]]) -> None:
+    def watch(self, read: Callable[[], Iterable[GpuReading]]) -> None:
         """Tell of each GPU what `read` gives whenever somebody scrapes."""
         self._registry.register(GpuSeries(read))
 

@@ -17,11 +17,11 @@ import structlog
 from agent.config import AgentConfiguration
 from agent.config import Metrics as MetricsSettings
 from agent.gpus.activity import ActivityPort
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import NvmlAccess
 from agent.gpus.nvml.activity_reader import read_activity
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
@@ -98,12 +98,12 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics.links_changed(len(change.links), are_used=change.are_used)
         post(announce_links(change, index, policy))
 
-    health = Health(time.time, policy, memory, host.boot(), tell, tell_links, time.monotonic)
+    health = GpuHealth(time.time, policy, memory, host.boot(), tell, tell_links, time.monotonic)
     metrics.watch(health.readings)
     sampler = _sampler(settings.metrics, kubelet, metrics, nvml.reading(read_activity))
     foreign = foreign_memory(settings, read, lambda: kubelet.ledger).marked if shares_gpus(settings) else None
     agent = Agent(
-        Machine(
+        GpuMachine(
             partial(NvmlCalls(_DISCOVERY_SECONDS).call, nvml.reading(read_nvml)),
             host,
             health,
@@ -159,7 +159,7 @@ def _sharing(settings: AgentConfiguration) -> SharingRule | None:
     return SharingRule(sharing.models, None if sharing.reserve_gib == "auto" else sharing.reserve_gib)
 
 
-def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: Health, news: News) -> list[XidWatch]:
+def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: GpuHealth, news: News) -> list[XidWatch]:
     """Return who listens to critical errors, if anybody is to."""
     return [XidWatch(nvml.following(follow_xids), health, news.discover)] if settings.discovery.xids else []
 

@@ -8,7 +8,7 @@ import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import NOTHING, Discovery
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import Metrics
@@ -37,7 +37,7 @@ class Agent:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: GpuMachine,
         node: NodePort,
         publication: Publication,
         metrics: Metrics,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Xid:
+class CriticalError:
     """One critical error."""
 
     uuid: str

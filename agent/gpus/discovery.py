@@ -12,7 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import combinations
 
-from agent.gpus.facts import Answer, FabricState, Gap, GpuFacts, Known, Missing, NvmlFacts, PairFacts, Process, value_of
+from agent.gpus.facts import (
+    Answer,
+    FabricState,
+    Gap,
+    GpuFacts,
+    GpuProcess,
+    Known,
+    Missing,
+    NvmlFacts,
+    PairFacts,
+    value_of,
+)
 from agent.gpus.faults import gpu_status, unidentified_status
 from agent.gpus.host import Host, path_between
 from agent.gpus.nvlinks import Joint, wiring
@@ -263,7 +274,7 @@ def _by_gpu(node: NodeTopology) -> dict[str, list[Slice]]:
     return found
 
 
-def _computes_on(gpu: GpuFacts, process: Process) -> str:
+def _computes_on(gpu: GpuFacts, process: GpuProcess) -> str:
     """Return the UUID of the slice that a process is in, else of the GPU."""
     slices = value_of(gpu.slices) or ()
     found = (each.uuid for each in slices if (each.gpu_instance, each.compute_instance) == process.instance)

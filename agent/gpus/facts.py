@@ -58,7 +58,7 @@ def value_of(answer: Answer[T]) -> T | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GpuMemory:
     """A GPU's memory; what the driver keeps for itself may count as used on old drivers."""
 
     total_bytes: int
@@ -165,7 +165,7 @@ class P2pStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class GpuProcess:
     """A process that computes on a GPU."""
 
     pid: int
@@ -240,7 +240,7 @@ class GpuFacts:
     """`00000000:07:00.0`"""
     minor: Answer[int]
     """The number in the name of its device node."""
-    memory: Answer[Memory]
+    memory: Answer[GpuMemory]
     compute_capability: Answer[tuple[int, int]]
     pcie_generation: Answer[int]
     """The most that GPU and slot can do; an idle link runs slower."""
@@ -256,7 +256,7 @@ class GpuFacts:
     """The NUMA node that the GPU's memory itself is, on coherent platforms; elsewhere some answer with the host's."""
     remapped_rows: Answer[RemappedRows]
     page_retirement_pending: Answer[bool]
-    processes: Answer[tuple[Process, ...]]
+    processes: Answer[tuple[GpuProcess, ...]]
     """That compute on it; NVML tells of those in our own PID namespace only, so of all just where we share the host's."""
     fabric: Answer[Fabric]
     nvlinks: Answer[tuple[NvLink, ...]]
@@ -297,6 +297,6 @@ class NvmlPort(Protocol):
 class ProcessPort(Protocol):
     """Where it is told who computes."""
 
-    def __call__(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+    def __call__(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[GpuProcess, ...]]]:
         """Return UUID → the processes that compute on that GPU now; raises `NvmlUnavailable` like the other port."""
         ...

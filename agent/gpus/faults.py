@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from math import ceil
 
-from agent.gpus.facts import Answer, Fabric, FabricHealth, FabricState, Gap, GpuFacts, Memory, Missing, value_of
+from agent.gpus.facts import Answer, Fabric, FabricHealth, FabricState, Gap, GpuFacts, GpuMemory, Missing, value_of
 from topology.node.status import GpuStatus, NodeStatus
 
 _GIB = 1 << 30
@@ -102,7 +102,7 @@ def _pcie_reasons(now: int | None, most: int | None, widest_twin: int) -> list[s
     return [f"pcie x{now}, others of its model x{widest_twin}"] if now and now < widest_twin else []
 
 
-def _memory_used_gib(memory: Memory | None, before: int | None) -> int | None:
+def _memory_used_gib(memory: GpuMemory | None, before: int | None) -> int | None:
     """Round up to a step, and step down only when a whole step is free, so that a busy GPU does not flicker."""
     if memory is None:
         return None

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from agent.gpus.discovery import Discovery, discover
 from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.faults import blackout_status, closed_status
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import SharingRule
 from topology.node.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class GpuMachine:
     """Who tells of the node's GPUs."""
 
     read_nvml: NvmlPort
     host: Host
-    health: Health | None = None
+    health: GpuHealth | None = None
     """What is known of the GPUs beside what NVML says now; `None`: nothing."""
     ignored: Collection[str] = ()
     """Programs that may compute anywhere."""

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from math import ceil
 
 from agent.gpus.discovery import Discovery
-from agent.gpus.facts import Answer, GpuFacts, Known, Memory, NvmlFacts, value_of
+from agent.gpus.facts import Answer, GpuFacts, GpuMemory, Known, NvmlFacts, value_of
 from topology.node.model import Gpu
 from topology.node.status import GpuStatus
 
@@ -47,7 +47,7 @@ class SharingRule:
             unshared=tuple(sorted(set(unshared))),
         )
 
-    def _gib(self, gpu: Gpu, answer: Answer[Memory] | None, before: int | None) -> int | str:
+    def _gib(self, gpu: Gpu, answer: Answer[GpuMemory] | None, before: int | None) -> int | str:
         """Return how many GiB, or why none."""
         if gpu.mig_enabled:
             return IN_SLICES

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.health.concerns import Held
+from agent.health.concerns import HeldConcern
 from agent.health.policy import Policy
 from agent.health.record import Closure, GpuRecord, Incident
 from agent.health.throttling import Spell
 
-Span = TypeVar("Span", Spell, Held)
+Span = TypeVar("Span", Spell, HeldConcern)
 
 
 def moved(gpu: GpuRecord, seconds: float) -> GpuRecord:

@@ -22,7 +22,7 @@ class Concern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldConcern:
     """A time in which one concern held; `until` is `None` while it does."""
 
     concern: Concern
@@ -30,13 +30,13 @@ class Held:
     until: float | None = None
 
 
-def noted(concerns: tuple[Held, ...], symptom: Symptom, policy: Policy, now: float) -> tuple[Held, ...]:
+def noted(concerns: tuple[HeldConcern, ...], symptom: Symptom, policy: Policy, now: float) -> tuple[HeldConcern, ...]:
     """Return the concerns with a symptom taken in; one that ended before it counted never was."""
     concern, holds = _concern_of(symptom, policy)
     held = next((each for each in concerns if each.concern is concern), None)
     others = tuple(each for each in concerns if each is not held)
     if held is None:
-        return (*others, Held(concern, now)) if holds else concerns
+        return (*others, HeldConcern(concern, now)) if holds else concerns
     if holds:
         return concerns if held.until is None else (*others, replace(held, until=None))
     if held.until is not None:
@@ -45,20 +45,20 @@ def noted(concerns: tuple[Held, ...], symptom: Symptom, policy: Policy, now: flo
     return (*others, replace(held, until=now)) if counted else others
 
 
-def standing(concerns: Sequence[Held], policy: Policy, now: float) -> list[Concern]:
+def standing(concerns: Sequence[HeldConcern], policy: Policy, now: float) -> list[Concern]:
     """Return what counts against the GPU now, the gravest first."""
     held = {each.concern for each in concerns if _begins(each, policy) <= now < _ends(each, policy)}
     return [concern for concern in Concern if concern in held]
 
 
-def when_concerns_change(concerns: Sequence[Held], policy: Policy) -> Iterator[float]:
+def when_concerns_change(concerns: Sequence[HeldConcern], policy: Policy) -> Iterator[float]:
     """Yield when time alone changes what counts."""
     for each in concerns:
         yield _begins(each, policy)
         yield _ends(each, policy)
 
 
-def remembered(concerns: Sequence[Held], policy: Policy, now: float) -> tuple[Held, ...]:
+def remembered(concerns: Sequence[HeldConcern], policy: Policy, now: float) -> tuple[HeldConcern, ...]:
     """Return the concerns without those that are over."""
     return tuple(each for each in concerns if now < _ends(each, policy))
 
@@ -81,9 +81,9 @@ def _patience(concern: Concern, policy: Policy) -> float:
     return policy.replays_for if concern is Concern.PCIE else 0.0
 
 
-def _begins(held: Held, policy: Policy) -> float:
+def _begins(held: HeldConcern, policy: Policy) -> float:
     return held.since + _patience(held.concern, policy)
 
 
-def _ends(held: Held, policy: Policy) -> float:
+def _ends(held: HeldConcern, policy: Policy) -> float:
     return math.inf if held.until is None else held.until + policy.concern_over

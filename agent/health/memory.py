@@ -18,7 +18,7 @@ class UnreadableMemory(ValueError):
     """What was kept is not what an agent writes."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class HealthMemory(msgspec.Struct, frozen=True):
     """All of it."""
 
     gpus: dict[str, GpuRecord] = {}
@@ -31,15 +31,15 @@ class Memory(msgspec.Struct, frozen=True):
     v: int = 1
 
 
-def encode_memory(memory: Memory) -> bytes:
+def encode_memory(memory: HealthMemory) -> bytes:
     """Return it as text."""
     return msgspec.json.encode(memory)
 
 
-def decode_memory(text: bytes) -> Memory:
+def decode_memory(text: bytes) -> HealthMemory:
     """Return what `encode_memory` was given; raises `UnreadableMemory`."""
     try:
-        kept = msgspec.json.decode(text, type=Memory)
+        kept = msgspec.json.decode(text, type=HealthMemory)
         is_bounded = all(abs(seconds) < MAX_SECONDS for seconds in _times(msgspec.to_builtins(kept)))
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise UnreadableMemory(str(error)) from error

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.health.concerns import Held, remembered, standing, when_concerns_change
+from agent.health.concerns import HeldConcern, remembered, standing, when_concerns_change
 from agent.health.evidence import RecoveryAction
 from agent.health.policy import Policy
 from agent.health.throttling import Spell, throttled_seconds, when_throttling_changes
@@ -143,7 +143,7 @@ class GpuRecord:
     suspect_until: float = 0.0
     """For memory errors that no XID told."""
     throttled: tuple[Spell, ...] = ()
-    concerns: tuple[Held, ...] = ()
+    concerns: tuple[HeldConcern, ...] = ()
     """What made it suspect, or may soon."""
     excused: tuple[str, ...] = ()
     """What NVML tells for ever, and a person has cleared."""

@@ -23,7 +23,7 @@ from agent.kubelet.serving.vacancy import Vacancy
 from agent.limits.limiter import Limiter
 from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.choice.choose import Scorer
+from agent.plugin.choice.choose import ScorerPort
 from agent.plugin.choice.forms import Form, Shared, Whole
 from agent.plugin.choice.shares import Shareable
 from agent.plugin.readiness import Setting
@@ -82,7 +82,7 @@ class Enforcement:
         self._registrations: dict[str, Registration] = {}
         self._sessions: dict[str, str] = {}
         self._numbers = count(1)
-        self.scorer: Scorer | None = None
+        self.scorer: ScorerPort | None = None
         """Set once the node's topology is known, and again when it changes."""
 
     @property
@@ -163,7 +163,7 @@ class Enforcement:
         wanted, gib = self._settings.sharing.gpus, self._offering.shareable
         return Shareable(gib, wanted if isinstance(wanted, int) else len(gib), self._offering.silicon)
 
-    def _scorer(self) -> Scorer:
+    def _scorer(self) -> ScorerPort:
         assert self.scorer is not None, "no device was ever listed"
         return self.scorer
 

@@ -23,12 +23,12 @@ from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
-from agent.plugin.choice.choose import Scorer
+from agent.plugin.choice.choose import ScorerPort
 from agent.plugin.devices.device_names import with_uuid
 from agent.plugin.devices.mig import strategy_of, why_unserved, withheld_slices
 from agent.plugin.devices.offers import REPLICA, Offers, Sliced, offers_of, withheld
 from agent.plugin.devices.sharing import UNLIMITED, sharing_of
-from agent.plugin.pods.holders import Held, held_of
+from agent.plugin.pods.holders import HeldDevices, held_of
 from agent.plugin.pods.listed_pods import ListedPod, plans_of, told_by
 from agent.plugin.readiness import Progress, Setting, enforcing, observing
 from agent.plugin.withdrawal import Told
@@ -102,7 +102,7 @@ class KubeletWatch:
     def take(
         self,
         devices: Iterable[Device],
-        scorer: Scorer | None,
+        scorer: ScorerPort | None,
         sliced: Sliced = MappingProxyType({}),
         unshared: tuple[str, ...] = (),
         uuids: Mapping[str, str] = MappingProxyType({}),
@@ -166,7 +166,7 @@ class KubeletWatch:
         self.last_look = Look(status, held.gpus, closed, offers, held.shared)
         return self.last_look
 
-    def _on_offer(self, held: Held) -> tuple[Offers, Mapping[str, str]] | None:
+    def _on_offer(self, held: HeldDevices) -> tuple[Offers, Mapping[str, str]] | None:
         """Return what the node's device plugin offers, and what not to plan on; `None` where that is not known.
 
         A kubelet lists the devices that are healthy, in use or not. One that lists no GPU proves nothing: its plugin may start.

@@ -29,7 +29,7 @@ from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
-from agent.plugin.choice.choose import Scorer
+from agent.plugin.choice.choose import ScorerPort
 from agent.plugin.choice.lazy_scorer import LazyScorer
 from agent.plugin.devices.device_names import uuids_by_name
 from agent.plugin.devices.offers import Sliced, gpu_of
@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 1.0
 
 T = TypeVar("T")
 
-_Offered: TypeAlias = tuple[tuple[Device, ...], Scorer | None, Sliced, tuple[str, ...], Mapping[str, str]]
+_Offered: TypeAlias = tuple[tuple[Device, ...], ScorerPort | None, Sliced, tuple[str, ...], Mapping[str, str]]
 
 
 class KubeletSide:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final, Protocol
 
-from agent.gpus.facts import GpuFacts, NvmlFacts, Process, value_of
+from agent.gpus.facts import GpuFacts, GpuProcess, NvmlFacts, value_of
 from agent.limits.share import GIB, Share
 from topology.node.status import NodeStatus
 
@@ -23,7 +23,7 @@ _EDGE_GIB = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PromisedMemory:
     """Who may use a node's GPUs, by its ledger."""
 
     shares: tuple[Share, ...] = ()
@@ -57,7 +57,7 @@ class _Told:
 class ForeignMemory:
     """One node's."""
 
-    held: Callable[[], Held]
+    held: Callable[[], PromisedMemory]
     usage: UsagePort
     owner: OwnerPort
     _told: dict[str, _Told] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class ForeignMemory:
             status, gpus=tuple(replace(each, beyond_shares_gib=beyond.get(each.uuid, 0)) for each in status.gpus)
         )
 
-    def _of(self, uuid: str, gpu: GpuFacts, held: Held, used: Mapping[tuple[str, str], int]) -> int:
+    def _of(self, uuid: str, gpu: GpuFacts, held: PromisedMemory, used: Mapping[tuple[str, str], int]) -> int:
         memory = value_of(gpu.memory)
         if uuid in held.whole or memory is None:
             self._told.pop(uuid, None)
@@ -96,7 +96,7 @@ class ForeignMemory:
         return told.gib
 
 
-def used_by_pod(processes: Sequence[Process] | None, owner: OwnerPort) -> Mapping[str, int] | None:
+def used_by_pod(processes: Sequence[GpuProcess] | None, owner: OwnerPort) -> Mapping[str, int] | None:
     """Return pod's UID → bytes that its processes use; `None` where that is not told of every process.
 
     To who does not share the host's PID namespace many drivers tell of none.

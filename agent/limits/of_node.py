@@ -7,7 +7,7 @@ from collections.abc import Callable
 from agent.config import AgentConfiguration
 from agent.gpus.memory_limits import ReadLimits, SetLimits
 from agent.limits.cgroups import PodCgroups, pod_of
-from agent.limits.foreign import ForeignMemory, Held
+from agent.limits.foreign import ForeignMemory, PromisedMemory
 from agent.limits.level import Level
 from agent.limits.limiter import Limiter, Means
 from agent.limits.mps import MpsDaemons
@@ -40,10 +40,12 @@ def foreign_memory(
 ) -> ForeignMemory:
     """Return who tells what no share of the ledger explains."""
 
-    def held() -> Held:
+    def held() -> PromisedMemory:
         known = ledger()
-        whole = frozenset(claim.gpu for claim in known.claims if claim.memory_gib is None) if known else frozenset()
-        return Held(shares_of(known), whole) if known else Held()  # nobody was ever promised anything here
+        if known is None:  # nobody was ever promised anything here
+            return PromisedMemory()
+        whole = frozenset(claim.gpu for claim in known.claims if claim.memory_gib is None)
+        return PromisedMemory(shares_of(known), whole)
 
     return ForeignMemory(held, DriverUsage(read_limits, _cgroups(settings)), pod_of)
 

@@ -27,7 +27,7 @@ _READERS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LedgerReading:
     """A ledger, and whether it is from just now."""
 
     ledger: Ledger | None
@@ -74,19 +74,19 @@ class LedgerReader:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger")
         self._under_way = 0
 
-    async def read(self, timeout_seconds: float) -> Reading:
+    async def read(self, timeout_seconds: float) -> LedgerReading:
         """Return the ledger of now, or after `timeout_seconds` the latest one that is known."""
         if self._under_way >= _READERS:
-            return Reading(self._ledger.known, fresh=False)
+            return LedgerReading(self._ledger.known, fresh=False)
         self._under_way += 1
         reading = asyncio.get_running_loop().run_in_executor(self._threads, self._ledger.read)
         reading.add_done_callback(self._done)
         try:
             async with asyncio.timeout(timeout_seconds):
-                return Reading(await asyncio.shield(reading), fresh=True)
+                return LedgerReading(await asyncio.shield(reading), fresh=True)
         except (TimeoutError, ApiError) as error:
             log.warning("the ledger could not be read now", reason=str(error) or "too slow")
-            return Reading(self._ledger.known, fresh=False)
+            return LedgerReading(self._ledger.known, fresh=False)
 
     def close(self) -> None:
         """Start no more reads; those that hang are left to their own deadline."""

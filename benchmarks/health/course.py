@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.health.evidence import Uncorrected
 from agent.health.links import LinkRecord
-from agent.health.memory import Memory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -79,7 +79,7 @@ class _Following:
         for told in fact.told:
             match told:
                 case AgentRestarted():
-                    memory = Memory(
+                    memory = HealthMemory(
                         dict(self._health.records), links={name: {0: each} for name, each in self._links.items()}
                     )
                     kept = decode_memory(encode_memory(memory))

@@ -7,7 +7,7 @@ import pytest
 from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.evidence import Asked, Back, Cleared, Cordoned, Evidence, Lost, RecoveryAction, RemapFailed, Xid
 from agent.health.links import LinkChange
-from agent.health.memory import Memory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -120,7 +120,7 @@ def test_a_change_is_told_once() -> None:
     life = Life()
     assert life.told(Xid(79))
     assert life.after(1) == []
-    life.node = NodeHealth(Policy(), decode_memory(encode_memory(Memory(dict(life.node.records)))).gpus)
+    life.node = NodeHealth(Policy(), decode_memory(encode_memory(HealthMemory(dict(life.node.records)))).gpus)
     assert life.after(1) == []
     assert [each.reason for each in life.told(Cleared())] == ["GPURecovered"]
 

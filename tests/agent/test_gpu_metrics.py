@@ -6,11 +6,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.gpus.critical_errors import Xid
+from agent.gpus.critical_errors import CriticalError
 from agent.gpus.discovery import NOTHING
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml
 from agent.health.policy import Policy
 from agent.metrics import Metrics
@@ -22,7 +22,7 @@ LINES = (
 NOWHERE = Path("/nonexistent")
 
 
-def series(health: Health) -> dict[str, dict[tuple[str, ...], float]]:
+def series(health: GpuHealth) -> dict[str, dict[tuple[str, ...], float]]:
     """Return name → values of the labels, by label → value."""
     metrics = Metrics("test")
     metrics.watch(health.readings)
@@ -33,13 +33,13 @@ def series(health: Health) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def looked_at(fake_nvml: FakeNvml, folder: Path) -> tuple[Health, list[str]]:
+def looked_at(fake_nvml: FakeNvml, folder: Path) -> tuple[GpuHealth, list[str]]:
     """Return the health of a machine that was looked at once, through the real binding, and its UUIDs."""
     described = folder / "machine.nvml"
     described.write_text(machine("hgx_h100").read_text() + "".join(f"gpu 2 {line}\n" for line in LINES))
-    health = Health(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, Policy())
     with fake_nvml.loaded(described):
-        found = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+        found = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     return health, [gpu.uuid for gpu in found.topology.gpus]
 
 
@@ -74,7 +74,7 @@ def test_state_and_errors_are_told_of_each(fake_nvml: FakeNvml, tmp_path: Path) 
     """One state is 1 at a time; errors count up."""
     health, uuids = looked_at(fake_nvml, tmp_path)
     for number in (74, 74, 31):
-        health.happened(Xid(uuids[0], number))
+        health.happened(CriticalError(uuids[0], number))
     found = series(health)
     states = {uuid: state for (state, uuid), value in found["gputopo_gpu_health"].items() if value}
     assert (states[uuids[0]], states[uuids[1]], states[uuids[2]]) == ("quarantined", "healthy", "quarantined")
@@ -92,9 +92,9 @@ def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) 
     )  # fmt: skip
     described = tmp_path / "machine.nvml"
     described.write_text("\n".join([machine("watched_h100").read_text(), *lines, ""]))
-    health = Health(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, Policy())
     with fake_nvml.loaded(described):
-        found = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+        found = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     told, uuid = series(health), found.topology.gpus[1].uuid
     values = {
         (name.removeprefix("gputopo_gpu_"), *(label for label in labels if label != uuid)): value
@@ -125,21 +125,21 @@ def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) 
 def test_the_last_error_is_told_by_its_number(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     """The one that was told last, and not the one that is new or the largest; 0 where there was none."""
     now = [1e9]
-    health = Health(lambda: now[0], Policy())
+    health = GpuHealth(lambda: now[0], Policy())
     with fake_nvml.loaded(machine("hgx_h100")):
-        gpus = Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING).topology.gpus
+        gpus = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING).topology.gpus
     for number in (31, 74, 31):
         now[0] += 1
-        health.happened(Xid(gpus[0].uuid, number))
+        health.happened(CriticalError(gpus[0].uuid, number))
     last = series(health)["gputopo_gpu_last_xid"]
     assert (last[gpus[0].uuid,], last[gpus[1].uuid,]) == (31, 0)
 
 
 def test_gpu_without_links_and_fabric_has_no_series_of_them(fake_nvml: FakeNvml) -> None:
     """Nor of errors that its driver does not count."""
-    health = Health(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, Policy())
     with fake_nvml.loaded(machine("pcie_l40s")):
-        Machine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
+        GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     told = series(health)
     assert "gputopo_gpu_info" in told
     assert not {
@@ -149,4 +149,4 @@ def test_gpu_without_links_and_fabric_has_no_series_of_them(fake_nvml: FakeNvml)
 
 def test_before_the_first_look_there_is_no_series() -> None:
     """The families are described all the same."""
-    assert not any(name.startswith("gputopo_gpu_") for name in series(Health(lambda: 0.0, Policy())))
+    assert not any(name.startswith("gputopo_gpu_") for name in series(GpuHealth(lambda: 0.0, Policy())))

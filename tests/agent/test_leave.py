@@ -8,7 +8,7 @@ import pytest
 
 from agent.gpus.discovery import Discovery
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.leave import KNOWN_SECONDS, PATIENCE_SECONDS, leave
 from agent.metrics import Metrics
 from agent.node.look import Look
@@ -59,7 +59,7 @@ class Kubelet:
 def test_agent_says_that_it_goes_and_waits_for_who_was_sent_to_it(comes_at: float, waited: float) -> None:
     """At least until every extender knows, at most as long as a bind may take."""
     node, kubelet, nowhere = FakeNode(), Kubelet(comes_at), Path("/nonexistent")
-    machine = Machine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
+    machine = GpuMachine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
     agent = Agent(machine, node, Publication(lambda: 0.5, 300.0), Metrics("x"), lambda: kubelet.now, kubelet=kubelet)
     agent.turn()
     leave(agent, kubelet, lambda: kubelet.now, kubelet.sleep)

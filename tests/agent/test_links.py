@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.health.links import WELL, LinkChange, NodeLinks
-from agent.health.memory import Memory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, decode_memory, encode_memory
 from agent.health.policy import Policy
 
 POLICY = Policy()
@@ -15,7 +15,7 @@ LOOKS = st.lists(st.tuples(st.booleans(), st.sampled_from((1.0, 60.0, 299.0, 300
 
 def restarted(links: NodeLinks) -> NodeLinks:
     """Return what the next agent knows."""
-    return NodeLinks(POLICY, decode_memory(encode_memory(Memory(links=links.in_trouble))).links)
+    return NodeLinks(POLICY, decode_memory(encode_memory(HealthMemory(links=links.in_trouble))).links)
 
 
 @given(LOOKS, st.booleans())

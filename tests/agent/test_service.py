@@ -11,7 +11,7 @@ from agent.errors import ApiError, NvmlUnavailable
 from agent.gpus.discovery import Discovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import Metrics
@@ -42,7 +42,7 @@ class Life:
         self._turns = 0
         nowhere = Path("/nonexistent")
         publication = Publication(lambda: 0.5, 300.0)
-        machine = Machine(self._read, Host(nowhere, nowhere))
+        machine = GpuMachine(self._read, Host(nowhere, nowhere))
         self.agent = Agent(machine, node, publication, self.metrics, lambda: self.now, condition=condition)
 
     def _read(self) -> NvmlFacts:
@@ -323,7 +323,7 @@ def test_every_write_has_a_look_of_its_own() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(GpuMachine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.turn()
     agent.turn()
     assert [decode_observed(write[keys.OBSERVED]).gpus["GPU-1"].name for write in node.writes] == ["pod-1", "pod-2"]
@@ -335,7 +335,7 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
     machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
-    agent = Agent(Machine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
+    agent = Agent(GpuMachine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.heard(NodeVersion("7"))
     kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
     agent.turn()
@@ -382,5 +382,5 @@ def test_what_an_agent_before_this_one_has_written_is_said_too() -> None:
 def agent_beside(kubelet: Kubelet, node: FakeNode) -> Agent:
     """Return an agent of one GPU."""
     nowhere = Path("/nonexistent")
-    machine = Machine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
+    machine = GpuMachine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
     return Agent(machine, node, Publication(lambda: 0.5, 300.0), Metrics("x"), lambda: 0.0, kubelet=kubelet)

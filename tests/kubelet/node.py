@@ -12,7 +12,7 @@ from random import Random
 from threading import Event
 
 from agent.config import load
-from agent.gpus.facts import Answer, Known, Process
+from agent.gpus.facts import Answer, GpuProcess, Known
 from agent.kubelet.enforcement import Ports
 from agent.kubelet.kubelet_watch import KubeletWatch
 from agent.kubelet.serving.devices import Device
@@ -48,7 +48,7 @@ class AgentOnNode:
         """Pod UID → its claims."""
         self.api_answers = Event()
         self.api_answers.set()
-        self.computing: dict[str, tuple[Process, ...]] = {}
+        self.computing: dict[str, tuple[GpuProcess, ...]] = {}
         """UUID → who computes on that GPU, as NVML says."""
         self.nvml_answers = Event()
         self.nvml_answers.set()
@@ -201,7 +201,7 @@ class AgentOnNode:
     def _written(self) -> str:
         return encode_ledger(Ledger(1, tuple(claim for by in self.claims.values() for claim in by)))
 
-    def _processes(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+    def _processes(self, gpus: Collection[str]) -> Mapping[str, Answer[tuple[GpuProcess, ...]]]:
         self.nvml_answers.wait()
         return {gpu: Known(self.computing.get(gpu, ())) for gpu in gpus}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.gpus.facts import Process
+from agent.gpus.facts import GpuProcess
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
 from tests.kubelet.played import GPU3, playing
 from tests.kubelet.pods import Phase, gpu_pod
 from tests.nvml.library import FakeNvml
 
-LEFTOVER = (Process(4711, "python train.py"),)
+LEFTOVER = (GpuProcess(4711, "python train.py"),)
 SOON_SECONDS = 2.0
 
 

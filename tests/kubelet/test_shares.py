@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from agent.gpus.facts import Process
+from agent.gpus.facts import GpuProcess
 from agent.limits.level import Level
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
@@ -201,7 +201,7 @@ async def test_neighbours_who_compute_keep_no_share_waiting(tmp_path: Path) -> N
     """A process on a GPU that is shared is a neighbour's; on one that was just whole it is somebody's who has not ended."""
     async with sharing(tmp_path, {"enforce.processWait": "300ms"}) as node:
         await node.share(share_pod("first", 5), 2)
-        node.computing = {node.gpus[2]: (Process(7),), node.gpus[3]: (Process(8),)}
+        node.computing = {node.gpus[2]: (GpuProcess(7),), node.gpus[3]: (GpuProcess(8),)}
         assert (await node.share(share_pod("second", 5), 2)).phase is Phase.RUNNING
         left = share_pod("third", 5)
         node.promise_share(left, {"c0": (3, 5)})

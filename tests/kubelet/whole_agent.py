@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from agent.config import AgentConfiguration, load
 from agent.gpus.facts import NvmlFacts, NvmlPort
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml, read_processes
 from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.policy import Policy
@@ -61,9 +61,9 @@ def running(
 
 
 @contextmanager
-def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[Health]:
+def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[GpuHealth]:
     """Run an agent on the machine that NVML shows, and have it listen to critical errors; give what it is told."""
-    health = Health(time.time, Policy(hold=configuration.discovery.xid_recovery))
+    health = GpuHealth(time.time, Policy(hold=configuration.discovery.xid_recovery))
     with _running(configuration, node, read_nvml, None, health):
         yield health
 
@@ -85,13 +85,13 @@ def _running(
     node: NodePort,
     nvml: NvmlPort,
     follow: Callable[[], Iterator[NodeVersion]] | None,
-    health: Health | None = None,
+    health: GpuHealth | None = None,
 ) -> Iterator[Agent]:
     news, metrics = News(), Metrics("test")
     side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    machine = Machine(nvml, Host(nowhere, nowhere), health)
+    machine = GpuMachine(nvml, Host(nowhere, nowhere), health)
     agent = Agent(machine, node, publication, metrics, time.monotonic, kubelet=side)
     watch = NodeWatch(follow, agent.heard, news.changed, lambda: 0.5) if follow else None
     errors = XidWatch(follow_xids, health, news.discover) if health else None

@@ -20,7 +20,7 @@ from agent.config import Kubelet
 from agent.config import load as load_agent
 from agent.errors import ApiError
 from agent.gpus.health.health_file import HealthFile
-from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, UnreadableMemory, decode_memory, encode_memory
 from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
 from agent.limits.cgroups import PodCgroups, pod_of
 from agent.node.kube import KubernetesNode, _annotations, _document, _event, _reason, _version
@@ -109,7 +109,7 @@ HONEST = {
     "placement": encode_placement(PlacementRecord({"main": ("GPU-a",)})).encode(),
     "observed": encode_observed(Observed({"GPU-a": Holder("ml", "p", "main")}, 3)).encode(),
     "overrides": encode_overrides({"GPU-a": Override(Word.CORDONED, "why", "me", 5, 4)}).encode(),
-    "memory": encode_memory(Memory(boot="b")),
+    "memory": encode_memory(HealthMemory(boot="b")),
     "journal": b'{"v":1,"served":[{"namespace":"ml","name":"p","uid":"u","gpus":["GPU-a::0-3"]}]}',
     "metrics": b'# TYPE gputopo_gpu_power_watts gauge\ngputopo_gpu_power_watts{uuid="GPU-a"} 5\n',
     "yaml": b"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {cluster: c, user: u}\n"

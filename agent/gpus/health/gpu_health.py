@@ -12,16 +12,16 @@ from typing import Protocol
 
 import structlog
 
-from agent.gpus.critical_errors import Coverage, Xid
+from agent.gpus.critical_errors import Coverage, CriticalError
 from agent.gpus.facts import GpuFacts, Known, NvmlFacts, Watched, value_of
 from agent.gpus.faults import is_lost
 from agent.gpus.health.link_watch import faults, usable
 from agent.gpus.health.rates import Rates
-from agent.gpus.health.readings import Reading, XidCount
+from agent.gpus.health.readings import GpuReading, XidCount
 from agent.gpus.health.stepping_clock import SteppingClock
 from agent.health import evidence
 from agent.health.links import LinkChange, NodeLinks
-from agent.health.memory import Memory
+from agent.health.memory import HealthMemory
 from agent.health.node import Change, NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import Doubt, State, Verdict
@@ -35,16 +35,16 @@ log = structlog.get_logger()
 class MemoryPort(Protocol):
     """Where the machine's memory outlives the agent."""
 
-    def load(self) -> Memory:
+    def load(self) -> HealthMemory:
         """Return what was kept last; nothing where nothing can be read."""
         ...
 
-    def keep(self, memory: Memory) -> None:
+    def keep(self, memory: HealthMemory) -> None:
         """Keep this from now on; does not wait, and does not raise."""
         ...
 
 
-class Health:
+class GpuHealth:
     """The health of GPUs and NVLinks. Told on one thread, asked on another.
 
     Times are the wall clock's, so that what was kept over a reboot keeps its meaning. They elapse as the monotonic clock does, as
@@ -83,7 +83,7 @@ class Health:
         self._looked_at = 0.0
         self._rates = Rates(policy.rate_window)
         self._indexes: dict[str, int] = {}
-        self._kept = memory.load() if memory else Memory()
+        self._kept = memory.load() if memory else HealthMemory()
         self._node = NodeHealth(policy, self._kept.gpus)
         has_booted = bool(boot and self._kept.boot and boot != self._kept.boot)
         self._links = NodeLinks(policy, self._kept.links, has_booted=has_booted)
@@ -96,7 +96,7 @@ class Health:
             for uuid in self._kept.gpus:
                 self._node.told(uuid, evidence.Booted(), now)
 
-    def happened(self, xid: Xid) -> bool:
+    def happened(self, xid: CriticalError) -> bool:
         """Take in an error; returns whether it closes a GPU that was open."""
         if not xid.uuid:
             return False  # whose it is, a look has to find out
@@ -129,12 +129,12 @@ class Health:
         with self._lock:
             return self._node.has_storm(self._clock())
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[GpuReading]:
         """Return what the last look gave of each GPU that answered."""
         with self._lock:
             now = self._clock()
             return [
-                Reading(
+                GpuReading(
                     uuid,
                     index,
                     self._node.verdict(uuid, now).state,
@@ -222,7 +222,7 @@ class Health:
             self._node.told(uuid, evidence.Cleared(repr(said)), now)
 
     def _keep(self) -> None:
-        memory = Memory(dict(self._node.records), self._boot, self._links.in_trouble, self._clock.zero)
+        memory = HealthMemory(dict(self._node.records), self._boot, self._links.in_trouble, self._clock.zero)
         if self._memory and (memory.gpus, memory.links) != (self._kept.gpus, self._kept.links):
             self._kept = memory
             self._memory.keep(memory)

@@ -9,7 +9,7 @@ from threading import Event
 
 import structlog
 
-from agent.health.memory import Memory, UnreadableMemory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, UnreadableMemory, decode_memory, encode_memory
 
 log = structlog.get_logger()
 
@@ -26,17 +26,17 @@ class HealthFile:
         self._complained = False
         self._written = Event()
 
-    def load(self) -> Memory:
+    def load(self) -> HealthMemory:
         """Return what was kept last; nothing when there is no file, or none that can be read."""
         try:
             return decode_memory(self._file.read_bytes())
         except FileNotFoundError:
-            return Memory()
+            return HealthMemory()
         except (OSError, UnreadableMemory) as error:
             log.warning("what was kept of the GPUs' health cannot be read", file=str(self._file), reason=str(error))
-            return Memory()
+            return HealthMemory()
 
-    def keep(self, memory: Memory) -> None:
+    def keep(self, memory: HealthMemory) -> None:
         """Replace the file, soon; of writes that pile up only the newest is made."""
         self._newest += 1
         self._thread.submit(self._write, self._newest, encode_memory(memory))

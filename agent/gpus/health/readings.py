@@ -18,7 +18,7 @@ class XidCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GpuReading:
     """One GPU at the last look."""
 
     uuid: str

@@ -10,8 +10,8 @@ from threading import Event, Thread
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.critical_errors import Coverage, Xid
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.critical_errors import Coverage, CriticalError
+from agent.gpus.health.gpu_health import GpuHealth
 
 log = structlog.get_logger()
 
@@ -33,8 +33,8 @@ class XidWatch:
 
     def __init__(
         self,
-        follow: Callable[[], Generator[Coverage | Xid | None, None, None]],
-        health: Health,
+        follow: Callable[[], Generator[Coverage | CriticalError | None, None, None]],
+        health: GpuHealth,
         discover: Callable[[], None],
     ) -> None:
         self._follow = follow
@@ -66,7 +66,7 @@ class XidWatch:
                     case Coverage(untold):
                         self._covers(news)
                         end = time.monotonic() + _PARTIAL_SECONDS if untold else end
-                    case Xid(uuid, number):
+                    case CriticalError(uuid, number):
                         if self._health.happened(news) or not uuid:
                             log.warning("critical error", gpu=uuid, xid=number)
                             self._discover()

@@ -24,15 +24,15 @@ from agent.gpus.facts import (
     FarEnd,
     Gap,
     GpuFacts,
+    GpuMemory,
+    GpuProcess,
     Known,
-    Memory,
     MigDevice,
     Missing,
     NvLink,
     NvmlFacts,
     P2pStatus,
     PairFacts,
-    Process,
     RemappedRows,
 )
 from agent.gpus.nvml.answers import ask, code_of, looked_up, mapped, within
@@ -91,7 +91,7 @@ def read_nvml() -> NvmlFacts:
         return _read()
 
 
-def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[Process, ...]]]:
+def read_processes(gpus: Collection[str]) -> Mapping[str, Answer[tuple[GpuProcess, ...]]]:
     """Return UUID → who computes on that GPU now; raises `NvmlUnavailable`."""
     with opened():
         handles = {uuid: ask(pynvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in gpus}
@@ -160,21 +160,21 @@ def _gpu(handle: Any) -> GpuFacts:
     )
 
 
-def _slices(handle: Any, mig_enabled: Answer[bool], memory: Answer[Memory]) -> Answer[tuple[MigDevice, ...]]:
+def _slices(handle: Any, mig_enabled: Answer[bool], memory: Answer[GpuMemory]) -> Answer[tuple[MigDevice, ...]]:
     if mig_enabled != Known(True):
         lost = isinstance(mig_enabled, Missing) and mig_enabled.gap is not Gap.UNSUPPORTED
         return mapped(mig_enabled, lambda _: ()) if lost else Known(())
     return read_mig_devices(handle, memory.value.total_bytes) if isinstance(memory, Known) else memory
 
 
-def _processes(handle: Any) -> Answer[tuple[Process, ...]]:
+def _processes(handle: Any) -> Answer[tuple[GpuProcess, ...]]:
     answer = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
     return mapped(answer, lambda running: tuple(map(_process, running)))
 
 
-def _process(told: Any) -> Process:
+def _process(told: Any) -> GpuProcess:
     instance = told.gpuInstanceId, told.computeInstanceId
-    return Process(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance, told.usedGpuMemory)
+    return GpuProcess(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance, told.usedGpuMemory)
 
 
 def _command(pid: int) -> str:
@@ -190,7 +190,7 @@ def _pair(first: Any, second: Any) -> PairFacts:
     return PairFacts(looked_up(path, _PATHS), p2p(_P2P_READ), p2p(_P2P_WRITE), p2p(_P2P_NVLINK))
 
 
-def _memory(handle: Any) -> Answer[Memory]:
+def _memory(handle: Any) -> Answer[GpuMemory]:
     answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     if isinstance(answer, Missing) and answer.gap is Gap.UNSUPPORTED:  # version 2 came with driver 510
         answer = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
@@ -198,7 +198,7 @@ def _memory(handle: Any) -> Answer[Memory]:
         return Missing(Gap.UNSUPPORTED, "OUT_OF_RANGE")
     return mapped(
         answer,
-        lambda memory: Memory(memory.total, min(memory.used, memory.total), getattr(memory, "reserved", None)),
+        lambda memory: GpuMemory(memory.total, min(memory.used, memory.total), getattr(memory, "reserved", None)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from agent.gpus.critical_errors import Coverage, Xid
+from agent.gpus.critical_errors import Coverage, CriticalError
 from agent.gpus.facts import Known, Missing
 from agent.gpus.nvml.answers import ask
 from agent.gpus.nvml.reader import unavailable
@@ -17,7 +17,7 @@ _WAIT_MS = 250
 """Whoever wants NVML closed waits for so long."""
 
 
-def follow_xids() -> Generator[Coverage | Xid | None, None, None]:
+def follow_xids() -> Generator[Coverage | CriticalError | None, None, None]:
     """Yield of which GPUs errors are told, and then each as it happens, or `None` after a moment without any.
 
     NVML stays initialised until the generator is closed. A UUID is empty where NVML cannot say it any more.
@@ -38,7 +38,7 @@ def follow_xids() -> Generator[Coverage | Xid | None, None, None]:
         ask(pynvml.nvmlShutdown)
 
 
-def _follow() -> Generator[Coverage | Xid | None, None, None]:
+def _follow() -> Generator[Coverage | CriticalError | None, None, None]:
     events = pynvml.nvmlEventSetCreate()
     try:
         answers = [_register(index, events) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -54,7 +54,7 @@ def _register(index: int, events: Any) -> Known[None] | Missing:
     return ask(pynvml.nvmlDeviceRegisterEvents, handle.value, _XID, events) if isinstance(handle, Known) else handle
 
 
-def _next(events: Any) -> Xid | None:
+def _next(events: Any) -> CriticalError | None:
     try:
         event = pynvml.nvmlEventSetWait_v2(events, _WAIT_MS)
     except pynvml.NVMLError as error:
@@ -64,4 +64,4 @@ def _next(events: Any) -> Xid | None:
     if event.eventType != _XID:
         return None
     uuid = ask(pynvml.nvmlDeviceGetUUID, event.device)
-    return Xid(uuid.value if isinstance(uuid, Known) else "", event.eventData)
+    return CriticalError(uuid.value if isinstance(uuid, Known) else "", event.eventData)

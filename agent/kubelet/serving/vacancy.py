@@ -13,7 +13,7 @@ from typing import TypeAlias
 import structlog
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.facts import Answer, Process, ProcessPort
+from agent.gpus.facts import Answer, GpuProcess, ProcessPort
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.plugin.occupants import occupants
 
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.25
 _ANSWER_SECONDS = 2.0
 """For one reading of NVML, and those before it; NVML takes its time where nobody has it open."""
 
-Told: TypeAlias = Mapping[str, Answer[tuple[Process, ...]]]
+Told: TypeAlias = Mapping[str, Answer[tuple[GpuProcess, ...]]]
 
 
 class Vacancy:

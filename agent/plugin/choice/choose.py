@@ -59,7 +59,7 @@ class Refusal:
     reason: str
 
 
-class Scorer(Protocol):
+class ScorerPort(Protocol):
     """Knows the node's wires."""
 
     def best(self, pool: Collection[str], must: Collection[str], size: int) -> tuple[str, ...] | None:
@@ -76,7 +76,7 @@ def choose(
     held: frozenset[str],
     who: Identity,
     plans: Mapping[Key, PodPlan],
-    scorer: Scorer,
+    scorer: ScorerPort,
     silicon: Silicon = NO_SLICES,
 ) -> Grant | Refusal:
     """Return `size` GPUs out of the available ones that nobody holds, `must_include` among them, or a refusal."""
@@ -103,7 +103,7 @@ def accept(
     held: frozenset[str],
     who: Identity,
     plans: Mapping[Key, PodPlan],
-    scorer: Scorer,
+    scorer: ScorerPort,
     silicon: Silicon = NO_SLICES,
 ) -> Grant | Refusal:
     """Judge the GPUs that the kubelet took."""
@@ -129,7 +129,7 @@ def _left(devices: frozenset[str], excluded: Excluded) -> frozenset[str]:
     return frozenset(device for device in devices if device not in excluded)
 
 
-def _out_of(pool: frozenset[str], ask: Ask, scorer: Scorer) -> tuple[str, ...] | None:
+def _out_of(pool: frozenset[str], ask: Ask, scorer: ScorerPort) -> tuple[str, ...] | None:
     """Return the best set of the pool; where there is only one, nobody has to search."""
     whole = pool | ask.must_include
     return tuple(sorted(whole)) if len(whole) == ask.size else scorer.best(pool, ask.must_include, ask.size)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.plugin.choice.choose import Ask, Grant, Refusal, Scorer, accept, choose
+from agent.plugin.choice.choose import Ask, Grant, Refusal, ScorerPort, accept, choose
 from agent.plugin.choice.shares import Books, Shareable, accept_share, choose_share
 from agent.plugin.devices.offers import gpu_of
 from agent.plugin.pods.identify import Identity
@@ -55,7 +55,7 @@ class Form(Protocol):
 class Whole:
     """GPUs, or MIG slices, that a container has for itself."""
 
-    scorer: Callable[[], Scorer]
+    scorer: Callable[[], ScorerPort]
     elsewhere: Callable[[], frozenset[str]] = frozenset
     """The devices of other resources."""
     silicon: Callable[[], Silicon] = Silicon
@@ -91,7 +91,7 @@ class Whole:
 class Shared:
     """GiB of one GPU."""
 
-    scorer: Callable[[], Scorer]
+    scorer: Callable[[], ScorerPort]
     shareable: Callable[[], Shareable]
     is_shared: bool = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, Scorer
+from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, ScorerPort
 from agent.plugin.devices.offers import REPLICA, gpu_of
 from agent.plugin.devices.share_devices import number_of
 from agent.plugin.pods.identify import Identity, Planned, Unknown
@@ -42,7 +42,7 @@ def choose_share(
     who: Identity,
     plans: Mapping[Key, PodPlan],
     shareable: Shareable,
-    scorer: Scorer,
+    scorer: ScorerPort,
 ) -> Grant | Refusal:
     """Return `size` share devices of one GPU out of the available ones, `must_include` among them, or a refusal."""
     held = listed_gpus(pods) - ask.must_include

@@ -12,7 +12,7 @@ from topology.node.silicon import Silicon
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDevices:
     """Who holds what."""
 
     gpus: Mapping[str, Holder] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Held:
     """GPU → the containers that hold parts of it."""
 
 
-def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon) -> Held:
+def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon) -> HeldDevices:
     """Return who holds the node's GPUs, and slices of earlier cuts of these; other devices are passed over."""
     held = {gpu_of(device) for pod in pods for container in pod.containers for device in container.gpus}
     gpus = {*gpus, *(device for device in held if silicon.is_gone(device))}
@@ -35,4 +35,4 @@ def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon
             for gpu in sorted(set(parts).intersection(gpus)):
                 shared.setdefault(gpu, []).append(Sharer(*who, parts.count(gpu)))
     first = {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in shared.items()}
-    return Held(first | whole, {gpu: tuple(of) for gpu, of in shared.items()})
+    return HeldDevices(first | whole, {gpu: tuple(of) for gpu, of in shared.items()})

@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.discovery import discover
-from agent.gpus.facts import Fabric, FabricHealth, FabricState, Gap, Known, Missing, Process, Watched
+from agent.gpus.facts import Fabric, FabricHealth, FabricState, Gap, GpuProcess, Known, Missing, Watched
 from agent.gpus.host import Host
 from agent.gpus.nvml.reader import read_processes
 from tests.agent.conftest import Discover, Read
@@ -249,7 +249,7 @@ def test_processes_are_counted(found: Discover, read: Read, described: Described
     """Those that compute; a driver that does not tell is not one without any."""
     machine = described("hgx_h100", "gpu 2 process 11 python", "gpu 2 process 12", "gpu 3 process -")
     told = [gpu(facts, "processes") for facts in read(machine).gpus]
-    running = (Process(11, "python"), Process(12))
+    running = (GpuProcess(11, "python"), GpuProcess(12))
     assert told[1:4] == [Known(()), Known(running), Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")]
     discovery = found(machine)
     assert discovery.computing == {discovery.topology.gpus[2].uuid: 2}
@@ -267,7 +267,7 @@ def test_processes_of_some_gpus_are_read(fake_nvml: FakeNvml, described: Describ
     first = "GPU-41000000-0000-4000-8000-000000000000"
     with fake_nvml.loaded(described("hgx_h100", "gpu 0,1 process 11 python train.py")):
         told = read_processes([first, "GPU-x"])
-    assert told == {first: Known((Process(11, "python train.py"),)), "GPU-x": Missing(Gap.FAILED, "NOT_FOUND")}
+    assert told == {first: Known((GpuProcess(11, "python train.py"),)), "GPU-x": Missing(Gap.FAILED, "NOT_FOUND")}
 
 
 def test_processes_without_nvml_are_not_none(fake_nvml: FakeNvml) -> None:

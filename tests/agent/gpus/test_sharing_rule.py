@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.gpus.discovery import NOTHING, Discovery, discover
-from agent.gpus.facts import Answer, Gap, Known, Memory, Missing, NvmlFacts, value_of
+from agent.gpus.facts import Answer, Gap, GpuMemory, Known, Missing, NvmlFacts, value_of
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
 from tests.agent.builders import gpu_facts, machine_of
@@ -17,10 +17,10 @@ from topology.node.status import GpuStatus
 
 GIB, MIB = 1 << 30, 1 << 20
 NOWHERE = Path("/nonexistent")
-KNOWN = Known(Memory(81559 * MIB, 0, 551 * MIB))
+KNOWN = Known(GpuMemory(81559 * MIB, 0, 551 * MIB))
 
 
-def facts(memory: Answer[Memory] = KNOWN, model: str = "NVIDIA H100 80GB HBM3", **more: object) -> NvmlFacts:
+def facts(memory: Answer[GpuMemory] = KNOWN, model: str = "NVIDIA H100 80GB HBM3", **more: object) -> NvmlFacts:
     """Return a machine with one GPU."""
     gpu = gpu_facts(uuid=Known("GPU-1"), model=Known(model), memory=memory, **more)
     return replace(machine_of(), gpus=(Known(gpu),))
@@ -40,7 +40,7 @@ def test_a_share_is_of_whole_gib_that_the_driver_does_not_keep(reserve: int | No
 @pytest.mark.parametrize(
     ("rule", "told", "reason"),
     [
-        (SharingRule(), facts(Known(Memory(80 * GIB, 0))), NO_RESERVE),
+        (SharingRule(), facts(Known(GpuMemory(80 * GIB, 0))), NO_RESERVE),
         (SharingRule(("*a100*", "l4")), facts(), OTHER_MODEL),
         (SharingRule(), facts(mig_enabled=Known(True)), IN_SLICES),
         (SharingRule((), 90), facts(), TOO_SMALL),
@@ -66,7 +66,7 @@ def test_all_that_is_left_is_shared_to_the_last_gib(
     total_gib: int, kept_gib: int, share_gib: int | None, unshared: tuple[str, ...]
 ) -> None:
     """There is no share of nothing."""
-    found = applied(SharingRule(), facts(Known(Memory(total_gib * GIB, 0, kept_gib * GIB))))
+    found = applied(SharingRule(), facts(Known(GpuMemory(total_gib * GIB, 0, kept_gib * GIB))))
     assert (found.status.gpus[0].share_gib, found.unshared) == (share_gib, unshared)
 
 
@@ -85,9 +85,9 @@ def test_a_gpu_that_nvml_cannot_identify_keeps_no_other_from_being_shared() -> N
 def test_each_reason_is_named_once_and_in_order() -> None:
     """However many GPUs have it: the node's status changes only when a reason does."""
     several = (
-        facts(Known(Memory(80 * GIB, 0))),
+        facts(Known(GpuMemory(80 * GIB, 0))),
         facts(model="NVIDIA L4"),
-        facts(Known(Memory(GIB, 0, GIB))),
+        facts(Known(GpuMemory(GIB, 0, GIB))),
         facts(mig_enabled=Known(True)),
         facts(model="NVIDIA L4"),
     )
@@ -98,7 +98,7 @@ def test_each_reason_is_named_once_and_in_order() -> None:
 
 def test_old_driver_needs_to_be_told_the_reserve() -> None:
     """It is what a person says then."""
-    told = facts(Known(Memory(80 * GIB, 0)))
+    told = facts(Known(GpuMemory(80 * GIB, 0)))
     assert applied(SharingRule((), 2), told).status.gpus[0].share_gib == 78
 
 

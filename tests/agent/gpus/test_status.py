@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.gpus.facts import Known, Memory
+from agent.gpus.facts import GpuMemory, Known
 from agent.gpus.faults import blackout_status, gpu_status
 from tests.agent.builders import gpu_facts
 from tests.agent.conftest import Discover
@@ -67,7 +67,7 @@ def test_node_without_nvml_has_no_gpu_to_give(found: Discover) -> None:
 
 def used(gib: float, total_gib: int = 80, before: int | None = None) -> int | None:
     """Return the memory in use that a status shows."""
-    facts = gpu_facts(memory=Known(Memory(total_gib * GIB, int(gib * GIB))))
+    facts = gpu_facts(memory=Known(GpuMemory(total_gib * GIB, int(gib * GIB))))
     return gpu_status("GPU-1", facts, before=GpuStatus("GPU-1", memory_used_gib=before)).memory_used_gib
 
 

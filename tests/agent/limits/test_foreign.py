@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.facts import Process
+from agent.gpus.facts import GpuProcess
 from agent.gpus.memory_limits import Place
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
 from agent.gpus.nvml.reader import read_nvml
 from agent.limits.cgroups import PodCgroups, pod_of
-from agent.limits.foreign import ForeignMemory, Held, beyond_shares, used_by_pod
+from agent.limits.foreign import ForeignMemory, PromisedMemory, beyond_shares, used_by_pod
 from agent.limits.share import GIB, Share
 from agent.limits.usage import DriverUsage
 from tests.agent.limits.node import GPUS, UID, Node, share
@@ -20,7 +20,7 @@ from topology.node.status import GpuStatus, NodeStatus
 STATUS = NodeStatus(0, tuple(map(GpuStatus, GPUS)))
 
 
-def foreign(held: Held, owners: dict[int, str] | None = None) -> ForeignMemory:
+def foreign(held: PromisedMemory, owners: dict[int, str] | None = None) -> ForeignMemory:
     """Return a node where nobody but the given processes' owners is known."""
     return ForeignMemory(lambda: held, lambda _: {}, (owners or {}).get)
 
@@ -40,29 +40,29 @@ def test_gpu_that_is_used_outside_of_pods_tells_it(node: Node) -> None:
     """In steps of 4 GiB; what nearly every GPU has in use is no news."""
     used(node, 0.9)
     used(node, 10.0, gpu=1)
-    assert told(foreign(Held())) == {1: 12}
+    assert told(foreign(PromisedMemory())) == {1: 12}
 
 
 def test_gpu_that_belongs_to_one_pod_alone_tells_nothing(node: Node) -> None:
     """What it uses is its own affair."""
     used(node, 70.0)
-    assert told(foreign(Held(whole=frozenset({GPUS[0]})))) == {}
+    assert told(foreign(PromisedMemory(whole=frozenset({GPUS[0]})))) == {}
 
 
 def test_only_what_pods_really_use_is_explained_by_their_shares(node: Node) -> None:
     """A stranger beside a pod that uses less than it may is seen, and so is a pod that uses more."""
     owners = {10: UID, 20: ""}
     used(node, 8.0, "gpu 0 process 10 python", "gpu 0 process_mib 10 2048", "gpu 0 process 20 python")
-    assert told(foreign(Held((share(10),)), owners)) == {0: 8}
+    assert told(foreign(PromisedMemory((share(10),)), owners)) == {0: 8}
     used(node, 16.0, "gpu 0 process_mib 10 16384", "gpu 0 process_mib 20 0")
-    assert told(foreign(Held((share(10),)), owners)) == {0: 8}
+    assert told(foreign(PromisedMemory((share(10),)), owners)) == {0: 8}
 
 
 def test_where_nobody_tells_whose_processes_are_shares_explain_all_they_may(node: Node) -> None:
     """So at least what is used beyond all shares together is seen."""
     used(node, 12.0, "gpu 0 process 10")
-    assert told(foreign(Held((share(10),)))) == {0: 4}
-    assert told(foreign(Held((share(12),)))) == {}
+    assert told(foreign(PromisedMemory((share(10),)))) == {0: 4}
+    assert told(foreign(PromisedMemory((share(12),)))) == {}
 
 
 def test_driver_counts_what_a_pods_cgroup_uses(node: Node) -> None:
@@ -72,12 +72,12 @@ def test_driver_counts_what_a_pods_cgroup_uses(node: Node) -> None:
     used(node, 8.0, f"use 0 2048 {pod}")
     usage = DriverUsage(read_limits, PodCgroups(node.root))
     assert usage([share(10)]) == {(UID, GPUS[0]): 2 * GIB}
-    assert told(ForeignMemory(lambda: Held((share(10),)), usage, lambda _: None)) == {0: 8}
+    assert told(ForeignMemory(lambda: PromisedMemory((share(10),)), usage, lambda _: None)) == {0: 8}
 
 
 def test_step_is_taken_when_two_looks_in_a_row_agree(node: Node) -> None:
     """A pod that has gone leaves its memory in use for a moment, one that comes takes it before its claim is heard of."""
-    memory = foreign(Held())
+    memory = foreign(PromisedMemory())
     assert told(memory) == {}
     for gib, expected in ((40.0, {}), (0.0, {}), (40.0, {}), (40.0, {0: 40}), (0.0, {0: 40}), (40.0, {0: 40})):
         used(node, gib)
@@ -86,7 +86,7 @@ def test_step_is_taken_when_two_looks_in_a_row_agree(node: Node) -> None:
 
 def test_amount_at_the_edge_of_a_step_does_not_flap(node: Node) -> None:
     """However often it is looked at."""
-    memory, seen = foreign(Held()), set()
+    memory, seen = foreign(PromisedMemory()), set()
     for turn in range(12):
         used(node, 5.0 + (0.4 if turn // 2 % 2 else -0.4))
         seen.add(tuple(told(memory).items()))
@@ -95,7 +95,7 @@ def test_amount_at_the_edge_of_a_step_does_not_flap(node: Node) -> None:
 
 def test_memory_that_grows_is_followed(node: Node) -> None:
     """To the highest of steps, and back."""
-    memory = foreign(Held())
+    memory = foreign(PromisedMemory())
     for gib, expected in (
         (0.0, {}),
         (20.0, {}),
@@ -109,12 +109,12 @@ def test_memory_that_grows_is_followed(node: Node) -> None:
         assert told(memory) == expected, gib
 
 
-@pytest.mark.parametrize("unknown", [Process(2, memory_bytes=None), Process(3, memory_bytes=GIB)])
-def test_one_process_that_nobody_can_place_leaves_all_untold(unknown: Process) -> None:
+@pytest.mark.parametrize("unknown", [GpuProcess(2, memory_bytes=None), GpuProcess(3, memory_bytes=GIB)])
+def test_one_process_that_nobody_can_place_leaves_all_untold(unknown: GpuProcess) -> None:
     """Whether its memory is not told, or its pod."""
     owners = {1: "pod", 2: "pod"}
-    assert used_by_pod([Process(1, memory_bytes=GIB)], owners.get) == {"pod": GIB}
-    assert used_by_pod([Process(1, memory_bytes=GIB), unknown], owners.get) is None
+    assert used_by_pod([GpuProcess(1, memory_bytes=GIB)], owners.get) == {"pod": GIB}
+    assert used_by_pod([GpuProcess(1, memory_bytes=GIB), unknown], owners.get) is None
     assert used_by_pod(None, owners.get) is None
     assert used_by_pod([], owners.get) is None
 
@@ -150,5 +150,5 @@ def test_pod_of_a_process_is_told_by_its_cgroup(tmp_path: Path, line: str, uid: 
 def test_shares_of_one_pod_on_one_gpu_explain_together(node: Node) -> None:
     """Those of its containers."""
     used(node, 14.0)
-    assert told(foreign(Held((share(10), share(4, "side"))))) == {}
-    assert told(foreign(Held((share(10), Share("other", "default", "b", "main", GPUS[1], 4))))) == {0: 4}
+    assert told(foreign(PromisedMemory((share(10), share(4, "side"))))) == {}
+    assert told(foreign(PromisedMemory((share(10), Share("other", "default", "b", "main", GPUS[1], 4))))) == {0: 4}

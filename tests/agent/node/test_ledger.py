@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from agent.errors import ApiError
-from agent.node.ledger import LedgerReader, NodeLedger, Reading
+from agent.node.ledger import LedgerReader, LedgerReading, NodeLedger
 from tests.extender.polling import until
 from topology.annotations import keys
 from topology.annotations.records import Ledger, encode_ledger
@@ -39,7 +39,7 @@ async def test_ledger_that_was_heard_of_stands_in_for_a_read_that_fails() -> Non
     """Its reader is told that it is not from just now."""
     ledger = NodeLedger(Api(None).read)
     ledger.heard(encode_ledger(NEW))
-    assert await LedgerReader(ledger).read(5.0) == Reading(NEW, fresh=False)
+    assert await LedgerReader(ledger).read(5.0) == LedgerReading(NEW, fresh=False)
 
 
 async def test_read_that_came_too_late_serves_the_next_one() -> None:
@@ -48,10 +48,10 @@ async def test_read_that_came_too_late_serves_the_next_one() -> None:
     ledger = NodeLedger(api.read)
     reader = LedgerReader(ledger)
     api.answers.clear()
-    assert await reader.read(0.01) == Reading(None, fresh=False)
+    assert await reader.read(0.01) == LedgerReading(None, fresh=False)
     api.answers.set()
     await until(lambda: ledger.known == NEW)
-    assert await reader.read(5.0) == Reading(NEW, fresh=False)
+    assert await reader.read(5.0) == LedgerReading(NEW, fresh=False)
 
 
 async def test_fresh_read_is_believed_for_now_and_remembered_only_if_nothing_later_is_known() -> None:
@@ -59,8 +59,8 @@ async def test_fresh_read_is_believed_for_now_and_remembered_only_if_nothing_lat
     ledger = NodeLedger(Api(OLD, None).read)
     ledger.heard(encode_ledger(NEW))
     reader = LedgerReader(ledger)
-    assert await reader.read(5.0) == Reading(OLD, fresh=True)
-    assert await reader.read(5.0) == Reading(NEW, fresh=False)
+    assert await reader.read(5.0) == LedgerReading(OLD, fresh=True)
+    assert await reader.read(5.0) == LedgerReading(NEW, fresh=False)
 
 
 @pytest.mark.parametrize("illegible", ["", "{}", "no JSON"])
@@ -69,7 +69,7 @@ async def test_illegible_ledger_replaces_nothing(illegible: str) -> None:
     ledger = NodeLedger(Api(illegible).read)
     ledger.heard(encode_ledger(OLD))
     ledger.heard(illegible)
-    assert await LedgerReader(ledger).read(5.0) == Reading(OLD, fresh=True)
+    assert await LedgerReader(ledger).read(5.0) == LedgerReading(OLD, fresh=True)
 
 
 async def test_reads_that_hang_are_not_joined_by_others() -> None:
@@ -79,10 +79,10 @@ async def test_reads_that_hang_are_not_joined_by_others() -> None:
     ledger = NodeLedger(api.read)
     reader = LedgerReader(ledger)
     for _ in range(3):
-        assert await reader.read(0.01) == Reading(None, fresh=False)
+        assert await reader.read(0.01) == LedgerReading(None, fresh=False)
     api.answers.set()
     await until(lambda: ledger.known == NEW and not reader._under_way)
-    assert await reader.read(5.0) == Reading(NEW, fresh=True)
+    assert await reader.read(5.0) == LedgerReading(NEW, fresh=True)
     assert api.reads == 3
 
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from agent.gpus.critical_errors import Coverage, Xid
+from agent.gpus.critical_errors import Coverage, CriticalError
 from agent.gpus.facts import NvmlFacts
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.gpus.nvml.xid_events import follow_xids
@@ -84,8 +84,10 @@ class Life:
     def _start(self) -> None:
         self._deaf = Event()
         self._memory = HealthFile(self._folder)
-        health = Health(lambda: self._now, Policy(), self._memory, "one boot", self._tell)
-        machine = Machine(partial(NvmlCalls(self._patience_seconds).call, self._look), Host(_NOWHERE, _NOWHERE), health)
+        health = GpuHealth(lambda: self._now, Policy(), self._memory, "one boot", self._tell)
+        machine = GpuMachine(
+            partial(NvmlCalls(self._patience_seconds).call, self._look), Host(_NOWHERE, _NOWHERE), health
+        )
         publication = Publication(lambda: 0.5, 300.0)
         self._agent = Agent(machine, self.node, publication, self._metrics, lambda: self._now)
         self._watch = XidWatch(self._follow, health, lambda: None)
@@ -114,13 +116,13 @@ class Life:
         if change.before.state is not change.after.state:
             self.course.setdefault(change.gpu, []).append((self._now, change.after.state))
 
-    def _follow(self) -> Generator[Coverage | Xid | None, None, None]:
+    def _follow(self) -> Generator[Coverage | CriticalError | None, None, None]:
         """Count the errors that were taken in."""
         try:
             with closing(follow_xids()) as told:
                 for news in told:
                     yield news
-                    self._heard += isinstance(news, Xid)
+                    self._heard += isinstance(news, CriticalError)
         finally:
             self._deaf.set()
 

@@ -32,7 +32,7 @@ from agent.health.evidence import (
     WithoutSpares,
     Xid,
 )
-from agent.health.memory import Memory, decode_memory, encode_memory
+from agent.health.memory import HealthMemory, decode_memory, encode_memory
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
 from agent.health.record import State
@@ -182,7 +182,7 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
     for gpu, evidence, wait in steps:
         now += wait
         health.told(gpu, evidence, now)
-        kept = decode_memory(encode_memory(Memory(dict(health.records), "boot")))
+        kept = decode_memory(encode_memory(HealthMemory(dict(health.records), "boot")))
         assert (kept.gpus, kept.boot) == (health.records, "boot")
         assert states(NodeHealth(POLICY, kept.gpus), now + 1) == states(health, now + 1)
 
@@ -265,7 +265,7 @@ def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
         for gpu, evidence, wait in steps:
             now += wait + round_
             health.told(gpu, evidence, now)
-    assert len(encode_memory(Memory(dict(health.records)))) < 40_000
+    assert len(encode_memory(HealthMemory(dict(health.records)))) < 40_000
 
 
 @pytest.mark.slow

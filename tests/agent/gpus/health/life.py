@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agent.gpus.critical_errors import Xid
+from agent.gpus.critical_errors import CriticalError
 from agent.gpus.facts import Known
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
 from agent.health.policy import Policy
 from tests.agent.builders import discovery, gpu_facts, machine_of
@@ -23,10 +23,10 @@ class Life:
     def __init__(self, folder: Path | None = None, boot: str = "boot-1", now: float = 0.0) -> None:
         self.now = now
         self.file = HealthFile(folder) if folder else None
-        self.health = Health(lambda: self.now, Policy(hold=HOLD), self.file, boot)
+        self.health = GpuHealth(lambda: self.now, Policy(hold=HOLD), self.file, boot)
 
     def has(self, uuid: str, number: int) -> bool:
-        return self.health.happened(Xid(uuid, number))
+        return self.health.happened(CriticalError(uuid, number))
 
     def look(self, *, lost: bool = False, **facts: object) -> NodeStatus:
         """Discover the node, with this known of `GPU-0`."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.critical_errors import Xid
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.critical_errors import CriticalError
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
 from agent.health import evidence
 from agent.health.clock_steps import last_event, moved
-from agent.health.concerns import Concern, Held
+from agent.health.concerns import Concern, HeldConcern
 from agent.health.links import NodeLinks
 from agent.health.node import NodeHealth
 from agent.health.policy import Policy
@@ -40,7 +40,7 @@ class Machine:
     def boots(self, boot: str) -> None:
         """Begin with the next agent."""
         self.file = HealthFile(self._folder)
-        self.health = Health(lambda: self.wall, POLICY, self.file, boot, monotonic=lambda: self.monotonic)
+        self.health = GpuHealth(lambda: self.wall, POLICY, self.file, boot, monotonic=lambda: self.monotonic)
         self.health.marked(discovery().status)
 
     def restart_agent(self) -> None:
@@ -55,7 +55,7 @@ class Machine:
         self.wall += seconds
 
     def fail(self) -> None:
-        self.health.happened(Xid("GPU-0", CLOSES))
+        self.health.happened(CriticalError("GPU-0", CLOSES))
 
     def lose_link(self) -> None:
         status = replace(discovery().status, link_faults=(LinkFault("GPU-0", 3, "inactive"),))
@@ -168,7 +168,7 @@ def record_at(now: float) -> GpuRecord:
         repairs=(now - 7.0, now - 6.0),
         suspect_until=now + 50.0,
         throttled=(Spell(now - 9.0, now - 8.0), Spell(now - 7.0)),
-        concerns=(Held(Concern.HOT, now - 9.0, now - 8.0), Held(Concern.PCIE, now - 7.0)),
+        concerns=(HeldConcern(Concern.HOT, now - 9.0, now - 8.0), HeldConcern(Concern.PCIE, now - 7.0)),
         told=Verdict(State.QUARANTINED, until=now + 300.0, sick_since=now - 4.0),
     )
 

@@ -11,22 +11,22 @@ from structlog.testing import capture_logs
 
 from agent.gpus.health import health_file
 from agent.gpus.health.health_file import HealthFile
-from agent.health.memory import Memory
+from agent.health.memory import HealthMemory
 from agent.health.record import GpuRecord
 
 PATIENCE_SECONDS = 60.0
 """More than any step of a test takes."""
-BEFORE, AFTER = Memory(boot="before"), Memory(boot="after")
+BEFORE, AFTER = HealthMemory(boot="before"), HealthMemory(boot="after")
 
 
-def keep(folder: Path, memory: Memory) -> None:
+def keep(folder: Path, memory: HealthMemory) -> None:
     """Write a memory, and wait until the disk has it."""
     file = HealthFile(folder)
     file.keep(memory)
     file.close()
 
 
-def kept(folder: Path) -> Memory:
+def kept(folder: Path) -> HealthMemory:
     """Return what the next agent reads."""
     file = HealthFile(folder)
     try:
@@ -37,7 +37,7 @@ def kept(folder: Path) -> Memory:
 
 def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     """The newest; nothing where nothing was kept."""
-    assert kept(tmp_path) == Memory()
+    assert kept(tmp_path) == HealthMemory()
     for memory in (BEFORE, AFTER):
         keep(tmp_path, memory)
         assert kept(tmp_path) == memory
@@ -45,12 +45,12 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
 
 def test_times_are_bounded_and_counters_are_not(tmp_path: Path) -> None:
     """A GPU spends a petajoule in millijoules; a time beyond the calendar would close the node's status."""
-    spent = Memory(gpus={"GPU-a": GpuRecord(energy_mark=10**18, uncorrected=2**40)})
+    spent = HealthMemory(gpus={"GPU-a": GpuRecord(energy_mark=10**18, uncorrected=2**40)})
     keep(tmp_path, spent)
     assert kept(tmp_path) == spent
     for seconds in (1e11, 1e300, -1e300):
-        keep(tmp_path, Memory(gpus={"GPU-a": GpuRecord(suspect_until=seconds)}))
-        assert kept(tmp_path) == Memory()
+        keep(tmp_path, HealthMemory(gpus={"GPU-a": GpuRecord(suspect_until=seconds)}))
+        assert kept(tmp_path) == HealthMemory()
 
 
 def test_the_file_is_not_written_in_place(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_read_counts_as_none_and_is_reported(tmp_path: Pat
     """With its path, and what is wrong with it."""
     (tmp_path / "health.json").write_text("{", encoding="utf-8")
     with capture_logs() as logs:
-        assert kept(tmp_path) == Memory()
+        assert kept(tmp_path) == HealthMemory()
     (entry,) = logs
     assert entry["file"] == str(tmp_path / "health.json")
     assert entry["reason"]
@@ -153,7 +153,7 @@ def test_of_memories_that_wait_only_the_newest_is_written(tmp_path: Path, monkey
     file.keep(BEFORE)
     assert is_writing.wait(PATIENCE_SECONDS)
     for boot in ("second", "third"):
-        file.keep(Memory(boot=boot))
+        file.keep(HealthMemory(boot=boot))
     file.keep(AFTER)
     may_go_on.set()
     file.close()

@@ -9,11 +9,11 @@ import pytest
 
 from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.facts import Answer, FarEnd, Gap, Known, Missing, NvLink
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
 from agent.gpus.health.link_watch import DOWN, NOT_YET
 from agent.gpus.host import Host
-from agent.gpus.machine import Machine
+from agent.gpus.machine import GpuMachine
 from agent.gpus.nvlinks import Downgrade
 from agent.gpus.nvml.reader import read_nvml
 from agent.health.links import LinkChange
@@ -34,14 +34,14 @@ class Life:
         self._fake, self._folder, self._name = fake, folder, name
         self.file = HealthFile(folder)
         self.told: list[LinkChange] = []
-        health = Health(
+        health = GpuHealth(
             lambda: self.now,
             Policy(),
             self.file,
             boot,
             tell_links=lambda change, index: self.told.append(change) if index is not None else None,
         )
-        self._machine = Machine(read_nvml, Host(folder / "nowhere", folder / "nowhere"), health)
+        self._machine = GpuMachine(read_nvml, Host(folder / "nowhere", folder / "nowhere"), health)
         self._before = NOTHING
 
     def look(self, *lines: str, after: float = 0.0) -> Discovery:
@@ -185,7 +185,7 @@ def test_the_only_bridge_of_two_gpus_is_missed_though_no_sibling_has_one(fake_nv
 def test_what_nvml_does_not_say_changes_nothing() -> None:
     """A link of which nothing is told now is neither down nor up; one that waits goes on waiting."""
     now = 0.0
-    health = Health(lambda: now, Policy())
+    health = GpuHealth(lambda: now, Policy())
     silent = Missing(Gap.FAILED, "UNKNOWN")
 
     def usable(active: Answer[bool]) -> Answer[bool]:
@@ -205,7 +205,7 @@ def test_what_nvml_does_not_say_changes_nothing() -> None:
 
 def test_a_gpu_without_a_name_or_whose_links_are_not_told_is_left_as_it_is() -> None:
     """There is nothing to remember it by."""
-    health = Health(lambda: 0.0, Policy())
+    health = GpuHealth(lambda: 0.0, Policy())
     nameless = Known(gpu_facts(nvlinks=Known((NvLink(0, Known(True), Known(FarEnd.SWITCH), None),))))
     facts = replace(
         machine_of("GPU-0"), gpus=(nameless, Missing(Gap.LOST, "GPU_IS_LOST"), Known(gpu_facts(uuid=Known("GPU-1"))))

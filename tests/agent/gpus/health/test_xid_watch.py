@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import NvmlUnavailable
-from agent.gpus.critical_errors import Coverage, Xid
-from agent.gpus.health.gpu_health import Health
+from agent.gpus.critical_errors import Coverage, CriticalError
+from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.nvml.xid_events import follow_xids
 from agent.health.policy import Policy
@@ -20,11 +20,11 @@ from tests.nvml.library import FakeNvml
 
 
 @pytest.fixture
-def listening(fake_nvml: FakeNvml) -> Iterator[Callable[[Path], Iterator[Coverage | Xid | None]]]:
+def listening(fake_nvml: FakeNvml) -> Iterator[Callable[[Path], Iterator[Coverage | CriticalError | None]]]:
     """Return what listens to a described machine through the real binding."""
     with ExitStack() as stack:
 
-        def _listening(description: Path) -> Iterator[Coverage | Xid | None]:
+        def _listening(description: Path) -> Iterator[Coverage | CriticalError | None]:
             stack.enter_context(fake_nvml.loaded(description))
             return stack.enter_context(closing(follow_xids()))
 
@@ -32,7 +32,7 @@ def listening(fake_nvml: FakeNvml) -> Iterator[Callable[[Path], Iterator[Coverag
 
 
 Described = Callable[..., Path]
-Listening = Callable[[Path], Iterator[Coverage | Xid | None]]
+Listening = Callable[[Path], Iterator[Coverage | CriticalError | None]]
 UUID3 = "GPU-41000000-0000-4000-8000-000000000003"
 
 
@@ -49,7 +49,7 @@ def test_n4_of_ten_thousand_errors_none_is_lost(described: Described, listening:
     told = listening(machine)
     assert next(told) == Coverage()
     happen(machine, *(f"3 {number}" for number in range(10_000)))
-    assert list(islice(told, 10_000)) == [Xid(UUID3, number) for number in range(10_000)]
+    assert list(islice(told, 10_000)) == [CriticalError(UUID3, number) for number in range(10_000)]
 
 
 def test_gpu_that_tells_no_errors_is_named(described: Described, listening: Listening) -> None:
@@ -58,7 +58,7 @@ def test_gpu_that_tells_no_errors_is_named(described: Described, listening: List
     told = listening(machine)
     assert next(told) == Coverage(("NOT_SUPPORTED",))
     happen(machine, "3 79")
-    assert next(told) == Xid(UUID3, 79)
+    assert next(told) == CriticalError(UUID3, 79)
 
 
 def test_error_of_a_gpu_that_has_lost_its_name_is_told(described: Described, listening: Listening) -> None:
@@ -67,7 +67,7 @@ def test_error_of_a_gpu_that_has_lost_its_name_is_told(described: Described, lis
     told = listening(machine)
     next(told)
     happen(machine, "3 79")
-    assert next(told) == Xid("", 79)
+    assert next(told) == CriticalError("", 79)
 
 
 @pytest.mark.parametrize("line", ["missing nvmlEventSetCreate", "init DRIVER_NOT_LOADED"])
@@ -79,11 +79,17 @@ def test_driver_without_events_is_unavailable(line: str, described: Described, l
 
 async def test_listener_says_how_well_it_hears_and_has_the_agent_discover() -> None:
     """When it begins, when a GPU gets an error, when NVML fails; a failure is tried again after a while."""
-    health, discoveries = Health(lambda: 0.0, Policy()), list[Coverage | None]()
+    health, discoveries = GpuHealth(lambda: 0.0, Policy()), list[Coverage | None]()
 
-    def follow() -> Generator[Coverage | Xid | None, None, None]:
+    def follow() -> Generator[Coverage | CriticalError | None, None, None]:
         yield Coverage()
-        yield from (None, Xid("GPU-0", 13), Xid("GPU-0", 79), Xid("GPU-0", 79), Xid("", 79))
+        yield from (
+            None,
+            CriticalError("GPU-0", 13),
+            CriticalError("GPU-0", 79),
+            CriticalError("GPU-0", 79),
+            CriticalError("", 79),
+        )
         raise NvmlUnavailable("GPU_IS_LOST", "while we waited")
 
     watch = XidWatch(follow, health, lambda: discoveries.append(health.coverage))

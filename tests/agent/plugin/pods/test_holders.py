@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.plugin.pods.holders import Held, held_of
+from agent.plugin.pods.holders import HeldDevices, held_of
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from topology.annotations.records import Holder, Sharer
 from topology.node.silicon import NO_SLICES
@@ -17,7 +17,7 @@ def test_a_gpu_has_one_holder() -> None:
     """What is no GPU of the node, such as a network device, is passed over."""
     pods = [pod("train", "GPU-a", "GPU-b", elsewhere=("mlx5_0",)), pod("foreign", "GPU-x")]
     holder = Holder("ml", "train", "main")
-    assert held_of(pods, {"GPU-a", "GPU-b", "GPU-c"}, NO_SLICES) == Held({"GPU-a": holder, "GPU-b": holder})
+    assert held_of(pods, {"GPU-a", "GPU-b", "GPU-c"}, NO_SLICES) == HeldDevices({"GPU-a": holder, "GPU-b": holder})
 
 
 def test_a_shared_gpu_has_all_its_sharers() -> None:
