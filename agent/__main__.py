@@ -28,7 +28,7 @@ from topology.formats.matrix import print_matrix
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-class Output(StrEnum):
+class OnceOutput(StrEnum):
     """What `--once` prints."""
 
     JSON = "json"
@@ -40,7 +40,7 @@ class Output(StrEnum):
 @app.command(help=__doc__)
 def run(
     once: Annotated[bool, typer.Option("--once", help="Print what this node is, without a cluster, and end.")] = False,
-    output: Annotated[Output | None, typer.Option("-o", "--output", help="What --once prints.")] = None,
+    output: Annotated[OnceOutput | None, typer.Option("-o", "--output", help="What --once prints.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="An AgentConfiguration in YAML.")] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the whole configuration and end.")
@@ -64,7 +64,7 @@ def run(
     if print_config:
         print(settings.to_yaml(), end="")
     elif once:
-        _print_once(settings, output or Output.JSON)
+        _print_once(settings, output or OnceOutput.JSON)
     elif output:
         _end(2, "-o goes with --once")
     else:
@@ -76,10 +76,14 @@ def main() -> None:
     app()
 
 
-def _print_once(settings: AgentConfiguration, output: Output) -> None:
+def _print_once(settings: AgentConfiguration, output: OnceOutput) -> None:
     try:
         discovery = discover(read_nvml(), _host(settings))
-        text = f"{encode_topology(discovery.topology)}\n" if output is Output.JSON else print_matrix(discovery.topology)
+        text = (
+            f"{encode_topology(discovery.topology)}\n"
+            if output is OnceOutput.JSON
+            else print_matrix(discovery.topology)
+        )
     except (NvmlUnavailable, PayloadError) as error:
         _end(1, str(error))
     for line in _warnings(discovery):

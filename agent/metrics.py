@@ -16,7 +16,7 @@ from agent.plugin.pods.listed_pods import ListedPod
 from topology.node.sharing import Limits
 
 
-class Metrics:
+class AgentMetrics:
     """One registry, so that tests can have their own."""
 
     def __init__(self, version: str) -> None:

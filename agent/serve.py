@@ -15,7 +15,7 @@ from importlib.metadata import version
 import structlog
 
 from agent.config import AgentConfiguration
-from agent.config import Metrics as MetricsSettings
+from agent.config import AgentMetrics as MetricsSettings
 from agent.gpus.activity import ActivityPort
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
@@ -31,20 +31,20 @@ from agent.gpus.nvml.xid_events import follow_xids
 from agent.gpus.sharing_rule import SharingRule
 from agent.health.announcement import Announcement, announce, announce_links
 from agent.health.links import LinkChange
-from agent.health.node import Change
-from agent.health.policy import Policy
+from agent.health.node import HealthChange
+from agent.health.policy import HealthPolicy
 from agent.kubelet.side import KubeletSide
 from agent.leave import leave
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from agent.limits.level_announcement import announce_level
 from agent.limits.of_node import foreign_memory, limiter, shares_gpus
 from agent.loop import turn
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
 from agent.monitoring.sampler import Sampler
 from agent.news import News
-from agent.node.condition import NodeCondition
-from agent.node.events import Event, NodeEvents
+from agent.node.condition import GpuCondition
+from agent.node.events import NodeEvent, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion, NodeWatch
@@ -69,7 +69,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     """
     discovery, kubernetes = settings.discovery, settings.kubernetes
     own_version = version("gputopo")
-    news, metrics = News(), Metrics(own_version)
+    news, metrics = News(), AgentMetrics(own_version)
     node = KubernetesNode(node_name, kubernetes.kubeconfig, kubernetes.context, kubernetes.request_timeout)
     nvml = NvmlAccess()
     _obey_signals(nvml, news)
@@ -77,9 +77,9 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     events = NodeEvents(node_name, node, counted=metrics.event)
 
     def post(said: Announcement) -> None:
-        events.say(Event(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
+        events.say(NodeEvent(said.reason, said.note, "Warning" if said.is_warning else "Normal"))
 
-    def tell_level(level: Level) -> None:
+    def tell_level(level: LimitsLevel) -> None:
         metrics.limits_changed(level.limits)
         post(announce_level(level))
 
@@ -87,12 +87,12 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
     limits = partial(limiter, settings, set_, read, time.monotonic, tell_level) if shares_gpus(settings) else None
     kubelet = KubeletSide(settings, node.read, metrics, news.changed, nvml.reading(read_processes), limits)
 
-    def tell(change: Change, index: int | None) -> None:
+    def tell(change: HealthChange, index: int | None) -> None:
         if change.before.state is not change.after.state:
             metrics.health_changed(change.after.state)
         post(announce(change, index, time.time()))
 
-    policy = Policy(hold=discovery.xid_recovery)
+    policy = HealthPolicy(hold=discovery.xid_recovery)
 
     def tell_links(change: LinkChange, index: int | None) -> None:
         metrics.links_changed(len(change.links), are_used=change.are_used)
@@ -116,7 +116,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics,
         time.monotonic,
         kubelet=kubelet,
-        condition=NodeCondition(node, time.monotonic) if settings.publish.condition else None,
+        condition=GpuCondition(node, time.monotonic) if settings.publish.condition else None,
     )
 
     def heard(version: NodeVersion) -> None:
@@ -164,7 +164,9 @@ def _xid_watch(settings: AgentConfiguration, nvml: NvmlAccess, health: GpuHealth
     return [XidWatch(nvml.following(follow_xids), health, news.discover)] if settings.discovery.xids else []
 
 
-def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics, read: ActivityPort) -> list[Sampler]:
+def _sampler(
+    settings: MetricsSettings, kubelet: KubeletSide, metrics: AgentMetrics, read: ActivityPort
+) -> list[Sampler]:
     """Return who samples the GPUs, if anybody is to, and have the series told."""
     if settings.holders:
         metrics.watch_holders(lambda: kubelet.pods)
@@ -177,7 +179,7 @@ def _sampler(settings: MetricsSettings, kubelet: KubeletSide, metrics: Metrics, 
     return [sampler]
 
 
-def _probes(settings: AgentConfiguration, agent: Agent, news: News, metrics: Metrics) -> Probes:
+def _probes(settings: AgentConfiguration, agent: Agent, news: News, metrics: AgentMetrics) -> Probes:
     def tell_again() -> None:
         agent.refresh()
         news.changed()

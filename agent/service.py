@@ -11,8 +11,8 @@ from agent.gpus.discovery import NOTHING, Discovery
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
-from agent.metrics import Metrics
-from agent.node.condition import NodeCondition
+from agent.metrics import AgentMetrics
+from agent.node.condition import GpuCondition
 from agent.node.kube import NodePort
 from agent.node.look import KubeletPort, Look
 from agent.node.publish import Patch, Publication
@@ -40,11 +40,11 @@ class Agent:
         machine: GpuMachine,
         node: NodePort,
         publication: Publication,
-        metrics: Metrics,
+        metrics: AgentMetrics,
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
-        condition: NodeCondition | None = None,
+        condition: GpuCondition | None = None,
     ) -> None:
         self._machine = machine
         self._node = node

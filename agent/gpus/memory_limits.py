@@ -10,7 +10,7 @@ from agent.gpus.facts import Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GpuCgroup:
     """Where a limit holds: one GPU, one cgroup."""
 
     gpu: str
@@ -20,7 +20,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CgroupLimit:
     """What NVML says of a place."""
 
     hard_bytes: int | None
@@ -31,7 +31,7 @@ class Standing:
 class SetLimits(Protocol):
     """Where limits are set."""
 
-    def __call__(self, wanted: Mapping[Place, int | None]) -> Mapping[Place, Answer[int | None]]:
+    def __call__(self, wanted: Mapping[GpuCgroup, int | None]) -> Mapping[GpuCgroup, Answer[int | None]]:
         """Set each hard limit, `None` for none, and return what is read back; raises `NvmlUnavailable`."""
         ...
 
@@ -39,6 +39,6 @@ class SetLimits(Protocol):
 class ReadLimits(Protocol):
     """Where limits are read, which takes no right."""
 
-    def __call__(self, places: Collection[Place]) -> Mapping[Place, Answer[Standing]]:
+    def __call__(self, places: Collection[GpuCgroup]) -> Mapping[GpuCgroup, Answer[CgroupLimit]]:
         """Return what stands there now; raises `NvmlUnavailable`."""
         ...

@@ -82,7 +82,7 @@ class DeadLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class NvlinkWiring:
     """All NVLinks of a node; indexes are NVML's."""
 
     switch_links: Mapping[int, int]
@@ -105,7 +105,7 @@ def wiring(
     gpus: Mapping[int, GpuFacts],
     pairs: Mapping[tuple[int, int], PairFacts],
     pci_class: Callable[[str], int | None],
-) -> Wiring:
+) -> NvlinkWiring:
     """Return how the GPUs are joined.
 
     Args:
@@ -134,9 +134,9 @@ class _Wires:
         self._switch_links = {index: self._usable_switch_links(index) for index in gpus}
         self._dead = self._dead_links()
 
-    def wiring(self) -> Wiring:
+    def wiring(self) -> NvlinkWiring:
         known = [pair for pair in self._pairs if self._gpus.keys() >= set(pair)]
-        return Wiring(self._switch_links, {(a, b): self._joint(a, b) for a, b in known}, self._dead)
+        return NvlinkWiring(self._switch_links, {(a, b): self._joint(a, b) for a, b in known}, self._dead)
 
     def _ends_of(self, gpu: GpuFacts) -> _Ends:
         ends = _Ends()

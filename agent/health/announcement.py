@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.health.links import LinkChange
-from agent.health.node import Change
-from agent.health.policy import Policy
+from agent.health.node import HealthChange
+from agent.health.policy import HealthPolicy
 from agent.health.record import State
 from topology.node.status import name_of
 
@@ -42,14 +42,14 @@ _TOLD = {
 }
 
 
-def announce(change: Change, index: int | None, now: float) -> Announcement:
+def announce(change: HealthChange, index: int | None, now: float) -> Announcement:
     """Put a change into words; `index` is what `nvidia-smi` counts the GPU as, where that is known."""
     state = change.after.state
     note = f"{name_of(change.gpu, index)} {'. '.join(_sentences(change, now))}"
     return Announcement(_REASONS[state], note, is_warning=state not in {State.HEALTHY, State.PROBATION})
 
 
-def announce_links(change: LinkChange, index: int | None, policy: Policy) -> Announcement:
+def announce_links(change: LinkChange, index: int | None, policy: HealthPolicy) -> Announcement:
     """Put into words that NVLinks are used no more, or again."""
     several = len(change.links) > 1
     links = f"NVLink{'s' if several else ''} {', '.join(map(str, change.links))} of {name_of(change.gpu, index)}"
@@ -65,7 +65,7 @@ def announce_links(change: LinkChange, index: int | None, policy: Policy) -> Ann
     )
 
 
-def _sentences(change: Change, now: float) -> Iterator[str]:
+def _sentences(change: HealthChange, now: float) -> Iterator[str]:
     verdict = change.after
     yield _TOLD[verdict.state] + (f": {verdict.reason}" if verdict.reason else "")
     if verdict.next:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from agent.health.concerns import noted
 from agent.health.evidence import (
-    Asked,
     Back,
     Booted,
     Cleared,
@@ -15,6 +14,7 @@ from agent.health.evidence import (
     Evidence,
     Lost,
     RecoveryAction,
+    RecoveryRequested,
     Reloaded,
     RemapFailed,
     Spent,
@@ -24,18 +24,18 @@ from agent.health.evidence import (
     Uncorrected,
     Xid,
 )
-from agent.health.policy import Policy
-from agent.health.record import Closure, Failure, GpuRecord, Incident, Repair, Way, opens_at
+from agent.health.policy import HealthPolicy
+from agent.health.record import Closure, GpuFailure, GpuIncident, GpuRecord, Repair, Way, opens_at
 from agent.health.throttling import Spell
-from agent.health.xids import Kind, kind_of
+from agent.health.xids import XidKind, kind_of
 
 
-def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> GpuRecord:
+def changed(gpu: GpuRecord, evidence: Evidence, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record with a piece of evidence taken in."""
     match evidence:
         case Xid(number):
             return _after_xid(gpu, number, policy, now)
-        case Asked(action):
+        case RecoveryRequested(action):
             return _after_asked(gpu, action, policy, now)
         case Lost():
             return _after_lost(gpu, policy, now)
@@ -56,7 +56,7 @@ def changed(gpu: GpuRecord, evidence: Evidence, policy: Policy, now: float) -> G
 
 
 def _after_measured(
-    gpu: GpuRecord, evidence: Uncorrected | Throttled | Spent | Symptom, policy: Policy, now: float
+    gpu: GpuRecord, evidence: Uncorrected | Throttled | Spent | Symptom, policy: HealthPolicy, now: float
 ) -> GpuRecord:
     match evidence:
         case Uncorrected(count):
@@ -69,7 +69,7 @@ def _after_measured(
             return replace(gpu, concerns=noted(gpu.concerns, evidence, policy, now))
 
 
-def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+def failed_by_count(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record as failed where too many incidents count."""
     counting = [each for each in gpu.incidents if each.counts]
     repairs = sum(each > now - policy.week for each in gpu.repairs)
@@ -92,26 +92,26 @@ def failed_by_count(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
     return gpu
 
 
-def _after_xid(gpu: GpuRecord, number: int, policy: Policy, now: float) -> GpuRecord:
+def _after_xid(gpu: GpuRecord, number: int, policy: HealthPolicy, now: float) -> GpuRecord:
     kind, reason = kind_of(number), f"xid {number}"
     asks = gpu.action is not None and gpu.action is not RecoveryAction.NONE
     match kind:
-        case Kind.NOTICE:
+        case XidKind.NOTICE:
             return gpu
-        case Kind.BROKEN:
+        case XidKind.BROKEN:
             return _failed(gpu, reason, Repair.BOOT, now)
-        case Kind.RESET:
+        case XidKind.RESET:
             return closed(gpu, reason, Way.RESET, policy, now)
-        case Kind.LOOK:
+        case XidKind.LOOK:
             return closed(gpu, reason, Way.LOOK, policy, now)
-        case Kind.LINK if gpu.action is RecoveryAction.NONE:
+        case XidKind.LINK if gpu.action is RecoveryAction.NONE:
             return gpu  # its edges suffer, the GPU does not
-        case Kind.APPLICATION | Kind.SWITCH_TIMEOUT if kind is Kind.APPLICATION or not asks:
+        case XidKind.APPLICATION | XidKind.SWITCH_TIMEOUT if kind is XidKind.APPLICATION or not asks:
             return replace(gpu, applications=_joined(gpu.applications, reason, policy, now))
     return closed(gpu, reason, Way.HOLD, policy, now)
 
 
-def closed(gpu: GpuRecord, reason: str, way: Way, policy: Policy, now: float) -> GpuRecord:
+def closed(gpu: GpuRecord, reason: str, way: Way, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record with one more reason to be closed; errors that come together are one incident, and the worst stays."""
     incidents = _joined(gpu.incidents, reason, policy, now)
     number = sum(each.counts and each.began > now - policy.day for each in incidents)
@@ -134,16 +134,18 @@ def closed(gpu: GpuRecord, reason: str, way: Way, policy: Policy, now: float) ->
 _RANK = {Way.HOLD: 0, Way.LOOK: 1, Way.RESET: 2}
 
 
-def _joined(incidents: tuple[Incident, ...], reason: str, policy: Policy, now: float) -> tuple[Incident, ...]:
+def _joined(
+    incidents: tuple[GpuIncident, ...], reason: str, policy: HealthPolicy, now: float
+) -> tuple[GpuIncident, ...]:
     if incidents and now - incidents[-1].last <= policy.burst:
         return (*incidents[:-1], replace(incidents[-1], last=now))
-    return (*incidents, Incident(now, now, reason))
+    return (*incidents, GpuIncident(now, now, reason))
 
 
 def _failed(gpu: GpuRecord, reason: str, repair: Repair, now: float, *, by_count: bool = False) -> GpuRecord:
     if gpu.failure and _ENDS[gpu.failure.repair] >= _ENDS[repair]:
         return gpu
-    return replace(gpu, failure=Failure(reason, now, repair, by_count))
+    return replace(gpu, failure=GpuFailure(reason, now, repair, by_count))
 
 
 def _failed_for_ever(gpu: GpuRecord, reason: str, now: float) -> GpuRecord:
@@ -155,7 +157,7 @@ _ENDS = {Repair.RESET: 0, Repair.RETURN: 1, Repair.BOOT: 2, Repair.NONE: 3}
 """Which failure is the graver one."""
 
 
-def _after_asked(gpu: GpuRecord, action: RecoveryAction | None, policy: Policy, now: float) -> GpuRecord:
+def _after_asked(gpu: GpuRecord, action: RecoveryAction | None, policy: HealthPolicy, now: float) -> GpuRecord:
     before = gpu.action
     if action is before:
         return gpu
@@ -172,7 +174,7 @@ def _after_asked(gpu: GpuRecord, action: RecoveryAction | None, policy: Policy, 
     return asked
 
 
-def _after_lost(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+def _after_lost(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
     if gpu.was_lost_at_boot:
         return _failed(replace(gpu, is_lost=True), "lost, and still so after a reboot", Repair.RETURN, now)
     if gpu.is_lost:
@@ -189,7 +191,7 @@ def _after_back(gpu: GpuRecord, now: float) -> GpuRecord:
     return replace(found, closure=gpu.closure and replace(gpu.closure, clear_at=now))
 
 
-def _after_uncorrected(gpu: GpuRecord, count: int, policy: Policy, now: float) -> GpuRecord:
+def _after_uncorrected(gpu: GpuRecord, count: int, policy: HealthPolicy, now: float) -> GpuRecord:
     rose = gpu.uncorrected is not None and count > gpu.uncorrected
     told = any(each.last > now - policy.burst for each in (*gpu.incidents, *gpu.applications))
     until = now + policy.day if rose and not told else gpu.suspect_until

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.health.concerns import HeldConcern
-from agent.health.policy import Policy
-from agent.health.record import Closure, GpuRecord, Incident
+from agent.health.policy import HealthPolicy
+from agent.health.record import Closure, GpuIncident, GpuRecord
 from agent.health.throttling import Spell
 
 Span = TypeVar("Span", Spell, HeldConcern)
@@ -35,12 +35,12 @@ def moved(gpu: GpuRecord, seconds: float) -> GpuRecord:
     )
 
 
-def last_event(gpu: GpuRecord, policy: Policy) -> float:
+def last_event(gpu: GpuRecord, policy: HealthPolicy) -> float:
     """Return when the last thing happened that the record holds; minus infinity if nothing has."""
     return max(_events(gpu, policy), default=-math.inf)
 
 
-def _events(gpu: GpuRecord, policy: Policy) -> Iterator[float]:
+def _events(gpu: GpuRecord, policy: HealthPolicy) -> Iterator[float]:
     yield from (each.last for each in (*gpu.incidents, *gpu.applications))
     for closure in (gpu.closure, gpu.closed_before):
         if closure:
@@ -63,7 +63,7 @@ def _set_moved(time: float, seconds: float) -> float:
     return time + seconds if time else 0.0
 
 
-def _incidents_moved(incidents: tuple[Incident, ...], seconds: float) -> tuple[Incident, ...]:
+def _incidents_moved(incidents: tuple[GpuIncident, ...], seconds: float) -> tuple[GpuIncident, ...]:
     return tuple(replace(each, began=each.began + seconds, last=each.last + seconds) for each in incidents)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent.health.evidence import Corrected, LinkErrors, Margin, Replays, Symptom, WithoutSpares
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 
 
 class Concern(StrEnum):
@@ -30,7 +30,9 @@ class HeldConcern:
     until: float | None = None
 
 
-def noted(concerns: tuple[HeldConcern, ...], symptom: Symptom, policy: Policy, now: float) -> tuple[HeldConcern, ...]:
+def noted(
+    concerns: tuple[HeldConcern, ...], symptom: Symptom, policy: HealthPolicy, now: float
+) -> tuple[HeldConcern, ...]:
     """Return the concerns with a symptom taken in; one that ended before it counted never was."""
     concern, holds = _concern_of(symptom, policy)
     held = next((each for each in concerns if each.concern is concern), None)
@@ -45,25 +47,25 @@ def noted(concerns: tuple[HeldConcern, ...], symptom: Symptom, policy: Policy, n
     return (*others, replace(held, until=now)) if counted else others
 
 
-def standing(concerns: Sequence[HeldConcern], policy: Policy, now: float) -> list[Concern]:
+def standing(concerns: Sequence[HeldConcern], policy: HealthPolicy, now: float) -> list[Concern]:
     """Return what counts against the GPU now, the gravest first."""
     held = {each.concern for each in concerns if _begins(each, policy) <= now < _ends(each, policy)}
     return [concern for concern in Concern if concern in held]
 
 
-def when_concerns_change(concerns: Sequence[HeldConcern], policy: Policy) -> Iterator[float]:
+def when_concerns_change(concerns: Sequence[HeldConcern], policy: HealthPolicy) -> Iterator[float]:
     """Yield when time alone changes what counts."""
     for each in concerns:
         yield _begins(each, policy)
         yield _ends(each, policy)
 
 
-def remembered(concerns: Sequence[HeldConcern], policy: Policy, now: float) -> tuple[HeldConcern, ...]:
+def remembered(concerns: Sequence[HeldConcern], policy: HealthPolicy, now: float) -> tuple[HeldConcern, ...]:
     """Return the concerns without those that are over."""
     return tuple(each for each in concerns if now < _ends(each, policy))
 
 
-def _concern_of(symptom: Symptom, policy: Policy) -> tuple[Concern, bool]:
+def _concern_of(symptom: Symptom, policy: HealthPolicy) -> tuple[Concern, bool]:
     match symptom:
         case Corrected(per_second):
             return Concern.CORRECTED, per_second > policy.corrected_a_second
@@ -77,13 +79,13 @@ def _concern_of(symptom: Symptom, policy: Policy) -> tuple[Concern, bool]:
             return Concern.HOT, celsius <= 0
 
 
-def _patience(concern: Concern, policy: Policy) -> float:
+def _patience(concern: Concern, policy: HealthPolicy) -> float:
     return policy.replays_for if concern is Concern.PCIE else 0.0
 
 
-def _begins(held: HeldConcern, policy: Policy) -> float:
+def _begins(held: HeldConcern, policy: HealthPolicy) -> float:
     return held.since + _patience(held.concern, policy)
 
 
-def _ends(held: HeldConcern, policy: Policy) -> float:
+def _ends(held: HeldConcern, policy: HealthPolicy) -> float:
     return math.inf if held.until is None else held.until + policy.concern_over

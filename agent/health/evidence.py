@@ -40,7 +40,7 @@ class Xid:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecoveryRequested:
     """What the driver asks for now; `None` where it does not say."""
 
     action: RecoveryAction | None
@@ -154,7 +154,7 @@ class Cordoned:
 
 Evidence = (
     Xid
-    | Asked
+    | RecoveryRequested
     | Lost
     | Back
     | Uncorrected

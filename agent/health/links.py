@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 
 Links = Mapping[str, Mapping[int, "LinkRecord"]]
 """By GPU, and by NVML's number of the link."""
@@ -48,11 +48,11 @@ class LinkRecord:
             out_since=None if out is None else out + seconds,
         )
 
-    def is_usable(self, policy: Policy, now: float) -> bool:
+    def is_usable(self, policy: HealthPolicy, now: float) -> bool:
         """Whether rings may use it."""
         return now >= self.usable_at(policy)
 
-    def usable_at(self, policy: Policy) -> float:
+    def usable_at(self, policy: HealthPolicy) -> float:
         """Return when it is used again, if it stays up; infinite while it is down."""
         if self.is_down:
             return math.inf
@@ -76,7 +76,9 @@ class LinkChange:
 class NodeLinks:
     """All NVLinks of one node. A link that has not come up yet may lack its bridge, or be in training: it is no fault."""
 
-    def __init__(self, policy: Policy, in_trouble: Links = MappingProxyType({}), *, has_booted: bool = False) -> None:
+    def __init__(
+        self, policy: HealthPolicy, in_trouble: Links = MappingProxyType({}), *, has_booted: bool = False
+    ) -> None:
         """Begin with what an earlier agent has kept, perhaps before the machine was started anew."""
         self._policy = policy
         self._records = {(gpu, link): each for gpu, links in in_trouble.items() for link, each in links.items()}

@@ -11,13 +11,13 @@ from agent.health.changes import changed, failed_by_count
 from agent.health.clock_steps import last_event, moved
 from agent.health.concerns import Concern, standing
 from agent.health.evidence import Evidence, Xid
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from agent.health.record import Doubt, GpuRecord, State, Verdict, doubt, forget, judge, next_change
 from agent.health.xids import NVLINK_ERROR, OF_LINKS
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HealthChange:
     """What people are to be told of one GPU."""
 
     gpu: str
@@ -26,13 +26,13 @@ class Change:
     after: Verdict
 
 
-class NodeHealth:
+class HealthMachine:
     """The GPUs of one node, by any name that stays theirs, such as the UUID; times are of one clock that survives boots.
 
     What is remembered of a time to come counts as of now: that clock was wrong, then or now.
     """
 
-    def __init__(self, policy: Policy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
+    def __init__(self, policy: HealthPolicy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
         self._policy = policy
         self._records = dict(records)
         self._latest = max((last_event(each, policy) for each in records.values()), default=-math.inf)
@@ -80,10 +80,10 @@ class NodeHealth:
         record = self._records.get(gpu)
         return record.excused if record else ()
 
-    def changes(self, now: float) -> list[Change]:
+    def changes(self, now: float) -> list[HealthChange]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
         self._settle(now)
-        found = [Change(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
+        found = [HealthChange(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
         news = [each for each in found if _outlook(each.before) != _outlook(each.after)]
         for change in news:
             self._records[change.gpu] = replace(self._records[change.gpu], told=change.after)

@@ -10,7 +10,7 @@ _DAY = 24 * _HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class HealthPolicy:
     """All times in seconds."""
 
     burst: float = 180.0

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from agent.health.concerns import HeldConcern, remembered, standing, when_concerns_change
 from agent.health.evidence import RecoveryAction
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from agent.health.throttling import Spell, throttled_seconds, when_throttling_changes
 
 
@@ -52,7 +52,7 @@ class Repair(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class GpuIncident:
     """Errors that came together; times in seconds since the epoch, as everywhere here."""
 
     began: float
@@ -77,7 +77,7 @@ class Closure:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class GpuFailure:
     """Why a person is needed."""
 
     reason: str
@@ -124,13 +124,13 @@ class Doubt:
 class GpuRecord:
     """All that is kept of one GPU, bounded: nothing older than a week, and little of what is younger."""
 
-    incidents: tuple[Incident, ...] = ()
-    applications: tuple[Incident, ...] = ()
+    incidents: tuple[GpuIncident, ...] = ()
+    applications: tuple[GpuIncident, ...] = ()
     """Programs that went wrong on it."""
     closure: Closure | None = None
     closed_before: Closure | None = None
     """What stood before the last closure, in case that one turns out to be another's."""
-    failure: Failure | None = None
+    failure: GpuFailure | None = None
     repairs: tuple[float, ...] = ()
     """When it was reset, or its machine started anew, while it was out."""
     action: RecoveryAction | None = None
@@ -169,7 +169,7 @@ def opens_at(gpu: GpuRecord) -> float:
     return math.inf if closure.reset_at is None else max(closure.hold_until, closure.clear_at, closure.reset_at)
 
 
-def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
+def judge(gpu: GpuRecord, policy: HealthPolicy, now: float) -> Verdict:
     """Return what holds now."""
     if failure := gpu.failure:
         remedy = _REPAIRS[failure.repair]
@@ -194,7 +194,7 @@ def judge(gpu: GpuRecord, policy: Policy, now: float) -> Verdict:
     return Verdict(State.HEALTHY)
 
 
-def doubt(gpu: GpuRecord, policy: Policy, now: float) -> Doubt | None:
+def doubt(gpu: GpuRecord, policy: HealthPolicy, now: float) -> Doubt | None:
     """Return why the GPU is the last among its equals; `None` where it is not, or takes no pods at all."""
     verdict = judge(gpu, policy, now)
     if not verdict.state.takes_pods:
@@ -209,7 +209,7 @@ def doubt(gpu: GpuRecord, policy: Policy, now: float) -> Doubt | None:
     return Doubt(reason, "it counts as any other if nothing happens", until)
 
 
-def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:
+def next_change(gpu: GpuRecord, policy: HealthPolicy, now: float) -> float:
     """Return when time alone may change the verdict next; infinite if never."""
     opens = opens_at(gpu)
     times = [opens, opens + policy.probation, gpu.suspect_until]
@@ -219,7 +219,7 @@ def next_change(gpu: GpuRecord, policy: Policy, now: float) -> float:
     return min((each for each in times if each > now), default=math.inf)
 
 
-def forget(gpu: GpuRecord, policy: Policy, now: float) -> GpuRecord:
+def forget(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record without what counts for nothing any more."""
     closure = gpu.closure if now < opens_at(gpu) + policy.probation else None
     return replace(
@@ -270,7 +270,7 @@ def _quarantined(gpu: GpuRecord, closure: Closure, opens: float) -> Verdict:
     return Verdict(State.QUARANTINED, reason, next_, until, remedy, closure.since)
 
 
-def _suspicion(gpu: GpuRecord, policy: Policy, now: float) -> str:
+def _suspicion(gpu: GpuRecord, policy: HealthPolicy, now: float) -> str:
     if gpu.action:
         return f"the driver asks for: {gpu.action}"
     programs = [each for each in gpu.applications if each.began > now - policy.day]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class Spell:
     until: float | None = None
 
 
-def throttled_seconds(spells: Sequence[Spell], policy: Policy, now: float) -> float:
+def throttled_seconds(spells: Sequence[Spell], policy: HealthPolicy, now: float) -> float:
     """Return how much of the window that ends now was spent slowed down."""
     begin = now - policy.throttled_window
     ends = ((each.since, now if each.until is None else min(each.until, now)) for each in spells)
     return sum(max(0.0, until - max(since, begin)) for since, until in ends)
 
 
-def when_throttling_changes(spells: Sequence[Spell], policy: Policy, now: float) -> Iterator[float]:
+def when_throttling_changes(spells: Sequence[Spell], policy: HealthPolicy, now: float) -> Iterator[float]:
     """Yield when the limit is passed next, up or down, if nothing else is told."""
     moments = {each.since + policy.throttled_window for each in spells}
     moments |= {each.until + policy.throttled_window for each in spells if each.until is not None}

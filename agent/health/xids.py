@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Kind(StrEnum):
+class XidKind(StrEnum):
     """What an XID asks for."""
 
     NOTICE = "notice"
@@ -32,19 +32,19 @@ class Kind(StrEnum):
 
 
 _KINDS: Final = {
-    Kind.NOTICE: frozenset(
+    XidKind.NOTICE: frozenset(
         {14, 37, 38, 43, 44, 45, 63, 66, 67, 68, 92, 93, 106, 107, 108, 121, 137, 141, 147, 148, 152, 153, 154, 157}
         | {*range(160, 166), 171, 172, 185}
     ),
-    Kind.APPLICATION: frozenset(
+    XidKind.APPLICATION: frozenset(
         {8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 69, 70, 71, 72, 75, 76, 77, 80, *range(82, 87), 88, 89, 94}
         | {*range(96, 106), *range(126, 136), 139}
     ),
-    Kind.LINK: frozenset({144, 145, 146, 149}),
-    Kind.SWITCH_TIMEOUT: frozenset({109}),
-    Kind.LOOK: frozenset({46, 48, 62, 64, 110, 136, 140, 150, 151, 155, 156, 158, 167, 168, 169}),
-    Kind.RESET: frozenset({79, 95, 119, 120, 143}),
-    Kind.BROKEN: frozenset({142}),
+    XidKind.LINK: frozenset({144, 145, 146, 149}),
+    XidKind.SWITCH_TIMEOUT: frozenset({109}),
+    XidKind.LOOK: frozenset({46, 48, 62, 64, 110, 136, 140, 150, 151, 155, 156, 158, 167, 168, 169}),
+    XidKind.RESET: frozenset({79, 95, 119, 120, 143}),
+    XidKind.BROKEN: frozenset({142}),
 }
 ALL_KINDS: Final = {number: kind for kind, numbers in _KINDS.items() for number in numbers}
 
@@ -54,6 +54,6 @@ OF_LINKS: Final = frozenset({NVLINK_ERROR, *range(144, 152), 155})
 """One fault of the fabric is told by several GPUs, as errors of this kind or as the clean-up that follows."""
 
 
-def kind_of(number: int) -> Kind:
+def kind_of(number: int) -> XidKind:
     """Return what an XID asks for."""
-    return ALL_KINDS.get(number, Kind.HOLD)
+    return ALL_KINDS.get(number, XidKind.HOLD)

@@ -13,7 +13,7 @@ from agent.config import AgentConfiguration
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.listing.pod_lists import PodLists
 from agent.kubelet.lock import NodeLock
-from agent.kubelet.serving.admission import Admission, AllocationMetrics, Records
+from agent.kubelet.serving.admission import Admission, AllocationMetrics, AllocationRecords
 from agent.kubelet.serving.device_nodes import DeviceNodes
 from agent.kubelet.serving.device_plugin import DevicePluginService, Injection
 from agent.kubelet.serving.journal_file import JournalFile
@@ -24,7 +24,7 @@ from agent.limits.limiter import Limiter
 from agent.limits.share import Share
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.choose import ScorerPort
-from agent.plugin.choice.forms import Form, Shared, Whole
+from agent.plugin.choice.forms import DeviceForm, Shared, Whole
 from agent.plugin.choice.shares import Shareable
 from agent.plugin.readiness import Setting
 from topology.annotations import keys
@@ -121,7 +121,7 @@ class Enforcement:
     async def _serve(self, ledger: LedgerReader, journal: JournalFile, vacancy: Vacancy) -> None:
         enforce = self._settings.enforce
         self._admission = admission = Admission(
-            Records(self._lists, ledger, journal),
+            AllocationRecords(self._lists, ledger, journal),
             self._ports.metrics,
             self._ports.clock,
             enforce.deadline,
@@ -154,7 +154,7 @@ class Enforcement:
             return NOT_IN_LEDGER
         return await self._limiter.before_start(shares) if shares and self._limiter else None
 
-    def _form(self, resource: str) -> Form:
+    def _form(self, resource: str) -> DeviceForm:
         if resource == keys.SHARE_RESOURCE:
             return Shared(self._scorer, self._shareable)
         return Whole(self._scorer, lambda: self._devices.elsewhere(resource), lambda: self._offering.silicon)

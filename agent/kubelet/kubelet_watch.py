@@ -15,11 +15,11 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.enforcement import Enforcement, Ports
 from agent.kubelet.listing.pod_lists import PodLists
 from agent.kubelet.listing.pod_resources import PodResourcesClient
-from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.devices import DeviceLists, PluginDevice
 from agent.kubelet.serving.offered import OfferedDevices
 from agent.kubelet.serving.offering import Offering
 from agent.kubelet.surroundings import look_around, rival_for
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from agent.limits.limiter import Limiter
 from agent.limits.share import shares_of
 from agent.node.look import Look
@@ -30,7 +30,7 @@ from agent.plugin.devices.offers import REPLICA, Offers, Sliced, offers_of, with
 from agent.plugin.devices.sharing import UNLIMITED, sharing_of
 from agent.plugin.pods.holders import HeldDevices, held_of
 from agent.plugin.pods.listed_pods import ListedPod, plans_of, told_by
-from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.readiness import PluginProgress, Setting, enforcing, observing
 from agent.plugin.withdrawal import Told
 from topology.annotations import keys
 from topology.node.sharing import Limits, Sharing
@@ -101,7 +101,7 @@ class KubeletWatch:
 
     def take(
         self,
-        devices: Iterable[Device],
+        devices: Iterable[PluginDevice],
         scorer: ScorerPort | None,
         sliced: Sliced = MappingProxyType({}),
         unshared: tuple[str, ...] = (),
@@ -247,8 +247,8 @@ class KubeletWatch:
         notes = (self._mig.unserved,) if self._mig.unserved else ()
         return replace(said, reasons=(*said.reasons, *notes), mig=self._mig.strategy, sharing=self._sharing())
 
-    def _progress(self, *, answers: bool) -> Progress:
-        return Progress(
+    def _progress(self, *, answers: bool) -> PluginProgress:
+        return PluginProgress(
             answers,
             self._offered.ours,
             self._fit,
@@ -257,7 +257,7 @@ class KubeletWatch:
             held_cpus=self._held_cpus,
         )
 
-    def _served(self, devices: Sequence[Device]) -> Sequence[Device]:
+    def _served(self, devices: Sequence[PluginDevice]) -> Sequence[PluginDevice]:
         """Return the devices that are told the kubelet, in `enforce`; and take note of how slices are offered, or why not."""
         whole = [device for device in devices if not device.profile]
         if self._enforcement is None:
@@ -272,11 +272,11 @@ class KubeletWatch:
         sharing = self._settings.sharing
         mode, shareable = self._settings.mode, self._offering.shareable
         limiter = self._limiter
-        level = limiter.level if limiter else Level(Limits.NONE)
+        level = limiter.level if limiter else LimitsLevel(Limits.NONE)
         held_back = limiter.held_back if limiter else UNLIMITED if sharing.limits == "required" else ""
         return sharing_of(sharing.gpus, mode, shareable, self._gpus.unshared, level.limits, level.reasons, held_back)
 
-    def _resource_of(self, device: Device) -> str:
+    def _resource_of(self, device: PluginDevice) -> str:
         if REPLICA in device.uuid:
             return keys.SHARE_RESOURCE
         by_profile = device.profile and self._settings.enforce.mig_strategy is MigStrategy.MIXED

@@ -24,7 +24,7 @@ from agent.gpus.facts import ProcessPort
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.kubelet_watch import LOOK_SECONDS, KubeletWatch
 from agent.kubelet.serving.device_nodes import mig_numbers, own_nodes
-from agent.kubelet.serving.devices import Device
+from agent.kubelet.serving.devices import PluginDevice
 from agent.limits.limiter import Limiter
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 1.0
 
 T = TypeVar("T")
 
-_Offered: TypeAlias = tuple[tuple[Device, ...], ScorerPort | None, Sliced, tuple[str, ...], Mapping[str, str]]
+_Offered: TypeAlias = tuple[tuple[PluginDevice, ...], ScorerPort | None, Sliced, tuple[str, ...], Mapping[str, str]]
 
 
 class KubeletSide:
@@ -204,17 +204,17 @@ class KubeletSide:
         await self._watch.run()
 
 
-def _devices(discovery: Discovery) -> Iterator[Device]:
+def _devices(discovery: Discovery) -> Iterator[PluginDevice]:
     """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
     topology, status = discovery.topology, discovery.status
     unfit, share_gib = status.unhealthy, {gpu.uuid: gpu.share_gib or 0 for gpu in status.gpus}
     for gpu, nics in zip(topology.gpus, nics_by_gpu(topology), strict=True):
         if not gpu.mig_enabled:
             gib = share_gib.get(gpu.uuid, 0)
-            yield Device(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics, share_gib=gib)
+            yield PluginDevice(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics, share_gib=gib)
     for each in topology.slices:
         healthy = unfit.isdisjoint((each.uuid, topology.gpus[topology.positions[each.gpu]].uuid))
-        yield Device(each.uuid, healthy, each.asked_as)
+        yield PluginDevice(each.uuid, healthy, each.asked_as)
 
 
 def _sliced(topology: NodeTopology) -> Sliced:

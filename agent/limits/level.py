@@ -37,7 +37,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LimitsLevel:
     """What holds containers to their shares."""
 
     limits: Limits
@@ -45,20 +45,20 @@ class Level:
     """Why nothing stronger, one for each that is."""
 
 
-NOT_LOOKED = Level(Limits.NONE, ("the agent has not looked for limits yet",))
+NOT_LOOKED = LimitsLevel(Limits.NONE, ("the agent has not looked for limits yet",))
 
 
-def decide(ground: Ground) -> Level:
+def decide(ground: Ground) -> LimitsLevel:
     """Return the strongest limit that holds on all GPUs that may be shared.
 
     >>> decide(Ground(frozenset({"GPU-1"}), unified=False)).reasons[0]
     'the node has cgroup v1, and the driver takes memory limits with cgroup v2 only'
     """
     if not (against_cgroup := _against_cgroup(ground)):
-        return Level(Limits.CGROUP)
+        return LimitsLevel(Limits.CGROUP)
     if not (against_mps := _against_mps(ground)):
-        return Level(Limits.MPS, (against_cgroup,))
-    return Level(Limits.NONE, (against_cgroup, against_mps))
+        return LimitsLevel(Limits.MPS, (against_cgroup,))
+    return LimitsLevel(Limits.NONE, (against_cgroup, against_mps))
 
 
 def refused(code: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.health.announcement import Announcement
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from topology.node.sharing import Limits
 
 _SAYS = {
@@ -13,7 +13,7 @@ _SAYS = {
 }
 
 
-def announce_level(level: Level) -> Announcement:
+def announce_level(level: LimitsLevel) -> Announcement:
     """Return what holds containers to their shares now, and why nothing stronger.
 
     >>> announce_level(Level(Limits.MPS, ("the node has cgroup v1",))).note

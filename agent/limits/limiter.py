@@ -17,12 +17,12 @@ import structlog
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Answer, Known, Missing
-from agent.gpus.memory_limits import Place, ReadLimits, SetLimits, Standing
+from agent.gpus.memory_limits import CgroupLimit, GpuCgroup, ReadLimits, SetLimits
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits import mps
 from agent.limits.cgroups import PodCgroups
-from agent.limits.level import NOT_LOOKED, Ground, Level, decide, refused
+from agent.limits.level import NOT_LOOKED, Ground, LimitsLevel, decide, refused
 from agent.limits.mps import Mount, MpsDaemons
 from agent.limits.share import Share, bytes_by_gpu
 from topology.node.sharing import Limits
@@ -50,8 +50,8 @@ class Means:
 class _Wanted:
     """The limits that are to stand, GPU by GPU."""
 
-    pods: Mapping[Place, int]
-    containers: Mapping[Place, int]
+    pods: Mapping[GpuCgroup, int]
+    containers: Mapping[GpuCgroup, int]
 
 
 class Limiter:
@@ -66,7 +66,7 @@ class Limiter:
     """
 
     def __init__(
-        self, means: Means, *, required: bool, clock: Callable[[], float], tell: Callable[[Level], None]
+        self, means: Means, *, required: bool, clock: Callable[[], float], tell: Callable[[LimitsLevel], None]
     ) -> None:
         self._means = means
         self._required = required
@@ -76,8 +76,8 @@ class Limiter:
         self._gpus: frozenset[str] = frozenset()
         self._pipes: Mapping[str, Path] = {}
         self._takes = False
-        self._refusals: dict[Place, str] = {}
-        self._standing: dict[Place, int] = {}
+        self._refusals: dict[GpuCgroup, str] = {}
+        self._standing: dict[GpuCgroup, int] = {}
         self._read_again_at = clock()
         self.level = NOT_LOOKED
         """What holds containers now, as of the last look."""
@@ -88,7 +88,7 @@ class Limiter:
         waits = self.level is NOT_LOOKED or (self._required and self.level.limits is Limits.NONE)
         return "; ".join(self.level.reasons) if waits else ""
 
-    async def look(self, gpus: Collection[str]) -> Level:
+    async def look(self, gpus: Collection[str]) -> LimitsLevel:
         """Find out what holds containers on GPUs that may be shared; never raises."""
         self._gpus = frozenset(gpus)
         try:
@@ -161,7 +161,7 @@ class Limiter:
 
     def _tried(self, top: str) -> dict[str, str]:
         """Return GPU → why it takes no limit: only what is set proves that one can be, so none is set where there is none."""
-        places = [Place(gpu, top) for gpu in self._gpus]
+        places = [GpuCgroup(gpu, top) for gpu in self._gpus]
         told = self._means.read_limits(places)
         without = [place for place in places if not _has_limit(told[place])]
         answers = self._means.set_limits(dict.fromkeys(without))
@@ -169,21 +169,21 @@ class Limiter:
 
     def _wanted(self, shares: Collection[Share]) -> _Wanted:
         """Return the limits of pods and containers, where these have cgroups."""
-        pods: dict[Place, int] = {}
-        containers: dict[Place, int] = {}
+        pods: dict[GpuCgroup, int] = {}
+        containers: dict[GpuCgroup, int] = {}
         cgroups = self._means.cgroups
         for uid, of_pod in groupby(sorted(shares, key=lambda share: share.uid), lambda share: share.uid):
             limits = bytes_by_gpu(of_pod)
             if pod := cgroups.of_pod(uid):
-                pods |= {Place(gpu, str(pod)): limit for gpu, limit in limits.items()}
+                pods |= {GpuCgroup(gpu, str(pod)): limit for gpu, limit in limits.items()}
                 own = cgroups.of_containers(pod)
-                containers |= {Place(gpu, str(each)): limit for gpu, limit in limits.items() for each in own}
+                containers |= {GpuCgroup(gpu, str(each)): limit for gpu, limit in limits.items() for each in own}
         return _Wanted(pods, containers)
 
-    async def _read(self, wanted: Collection[Place]) -> None:
+    async def _read(self, wanted: Collection[GpuCgroup]) -> None:
         """Take for standing what NVML says, of all pods: an agent before us may have set limits, a new driver knows none."""
         pods = await asyncio.to_thread(lambda: [*self._means.cgroups.pods()])
-        places = {Place(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
+        places = {GpuCgroup(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
         try:
             told = await self._nvml.call_async(lambda: self._means.read_limits(places)) if places else {}
         except NvmlUnavailable:
@@ -192,7 +192,7 @@ class Limiter:
         found = {place: answer.value.hard_bytes for place, answer in told.items() if isinstance(answer, Known)}
         self._standing = {place: limit for place, limit in found.items() if limit is not None}
 
-    async def _hold(self, limits: Mapping[Place, int | None]) -> dict[Place, str]:
+    async def _hold(self, limits: Mapping[GpuCgroup, int | None]) -> dict[GpuCgroup, str]:
         """Set limits, and compare what is read back; return NVML's code, or ours, for each that does not hold."""
         if not limits:
             return {}
@@ -205,11 +205,11 @@ class Limiter:
         return {place: code for place, code in codes.items() if code}
 
 
-def _still_there(places: Collection[Place]) -> set[Place]:
+def _still_there(places: Collection[GpuCgroup]) -> set[GpuCgroup]:
     return {place for place in places if Path(place.cgroup).is_dir()}
 
 
-def _has_limit(answer: Answer[Standing]) -> bool:
+def _has_limit(answer: Answer[CgroupLimit]) -> bool:
     return isinstance(answer, Known) and answer.value.hard_bytes is not None
 
 

@@ -8,7 +8,7 @@ from agent.config import AgentConfiguration
 from agent.gpus.memory_limits import ReadLimits, SetLimits
 from agent.limits.cgroups import PodCgroups, pod_of
 from agent.limits.foreign import ForeignMemory, PromisedMemory
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from agent.limits.limiter import Limiter, Means
 from agent.limits.mps import MpsDaemons
 from agent.limits.share import shares_of
@@ -26,7 +26,7 @@ def limiter(
     set_limits: SetLimits,
     read_limits: ReadLimits,
     clock: Callable[[], float],
-    tell: Callable[[Level], None],
+    tell: Callable[[LimitsLevel], None],
 ) -> Limiter:
     """Return who holds containers to their shares; `clock` is monotonic, in seconds."""
     sharing = settings.sharing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Known
-from agent.gpus.memory_limits import Place, ReadLimits
+from agent.gpus.memory_limits import GpuCgroup, ReadLimits
 from agent.limits.cgroups import PodCgroups
 from agent.limits.share import Share
 
@@ -22,7 +22,7 @@ class DriverUsage:
     def __call__(self, shares: Collection[Share]) -> Mapping[tuple[str, str], int]:
         """Return (pod's UID, GPU) → bytes, as far as that is told; never raises."""
         pods = {share.uid: self.cgroups.of_pod(share.uid) for share in shares}
-        places = {Place(each.gpu, str(pods[each.uid])): (each.uid, each.gpu) for each in shares if pods[each.uid]}
+        places = {GpuCgroup(each.gpu, str(pods[each.uid])): (each.uid, each.gpu) for each in shares if pods[each.uid]}
         try:
             told = self.read_limits(places) if places else {}
         except NvmlUnavailable:

@@ -48,7 +48,7 @@ class ConditionPort(Protocol):
         ...
 
 
-class NodeCondition:
+class GpuCondition:
     """Keeps the Node's condition in step with its GPUs; `clock` is monotonic, in seconds."""
 
     def __init__(

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from queue import Empty, Full, Queue
-from threading import Event as Flag
+from threading import NodeEvent as Flag
 from threading import Thread
 from typing import Any, Final, Literal, Protocol
 from uuid import uuid4
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NodeEvent:
     """One sentence about our node."""
 
     reason: str
@@ -88,11 +88,11 @@ class NodeEvents:
         self._now = now
         self._counted = counted
         self._pause_seconds = pause_seconds
-        self._queue: Queue[tuple[Event, datetime, str]] = Queue(_QUEUE)
-        self._posted = Bounded[Event, _Posted](_REMEMBERED)
+        self._queue: Queue[tuple[NodeEvent, datetime, str]] = Queue(_QUEUE)
+        self._posted = Bounded[NodeEvent, _Posted](_REMEMBERED)
         self._closing = Flag()
 
-    def say(self, event: Event) -> None:
+    def say(self, event: NodeEvent) -> None:
         """Have an event posted; never waits, never raises.
 
         In a full queue the oldest one makes room, as the newest says what holds.
@@ -117,7 +117,7 @@ class NodeEvents:
         while not self._closing.is_set():
             self._counted("posted" if self._post(*self._queue.get()) else "lost")
 
-    def _post(self, event: Event, at: datetime, name: str) -> bool:
+    def _post(self, event: NodeEvent, at: datetime, name: str) -> bool:
         for _ in range(_TRIES):
             try:
                 self._post_once(event, at, name)
@@ -129,7 +129,7 @@ class NodeEvents:
                 return True
         return False
 
-    def _post_once(self, event: Event, at: datetime, name: str) -> None:
+    def _post_once(self, event: NodeEvent, at: datetime, name: str) -> None:
         if known := self._posted.get(event):
             again = replace(known, count=known.count + 1)
             try:
@@ -153,7 +153,7 @@ def _may_pass(error: ApiError) -> bool:
     return error.status in {0, 429} or error.status >= 500
 
 
-def _body(event: Event, name: str, at: datetime) -> dict[str, Any]:
+def _body(event: NodeEvent, name: str, at: datetime) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.choice.forms import Form, Plans
+from agent.plugin.choice.forms import DeviceForm, Plans
 from agent.plugin.pods.listed_pods import Key, ListedPod
 
 
@@ -44,7 +44,7 @@ def is_by_plan(gpus: frozenset[str], served: Iterable[Served], plans: Plans) -> 
 
 
 def may_start(
-    gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Plans, form: Form
+    gpus: frozenset[str], pods: Sequence[ListedPod], served: Iterable[Served], plans: Plans, form: DeviceForm
 ) -> str | None:
     """Return why a container with these devices has to wait, or `None`."""
     holders = [pod for pod in pods if pod.gpus & gpus]

@@ -32,7 +32,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PluginProgress:
     """How far the agent has come with its kubelet."""
 
     answers: bool
@@ -55,7 +55,7 @@ class Progress:
     """We serve on for a moment, for those who were sent here before it was known."""
 
 
-def observing(resource: str, setting: Setting, progress: Progress) -> DevicePluginStatus:
+def observing(resource: str, setting: Setting, progress: PluginProgress) -> DevicePluginStatus:
     """Return the status of a node whose GPUs another device plugin hands out."""
     against: list[str] = []
     if not progress.answers:
@@ -69,7 +69,7 @@ def observing(resource: str, setting: Setting, progress: Progress) -> DevicePlug
     return _aligned(status, setting, progress)
 
 
-def _aligned(status: DevicePluginStatus, setting: Setting, progress: Progress) -> DevicePluginStatus:
+def _aligned(status: DevicePluginStatus, setting: Setting, progress: PluginProgress) -> DevicePluginStatus:
     """Return the status with what the kubelet's alignment makes of it."""
     if setting.alignment is None:
         return status
@@ -82,7 +82,7 @@ def _aligned(status: DevicePluginStatus, setting: Setting, progress: Progress) -
     )
 
 
-def enforcing(resource: str, setting: Setting, progress: Progress, *, env: bool, cdi: str) -> DevicePluginStatus:
+def enforcing(resource: str, setting: Setting, progress: PluginProgress, *, env: bool, cdi: str) -> DevicePluginStatus:
     """Return the status of a node whose device plugin we are.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from benchmarks.commands.answers import AnswerFormat, refuse, reply
 from benchmarks.health.course import Course, follow
 from benchmarks.health.facts import UnreadableFact, read_facts
@@ -28,7 +28,7 @@ def health(
         refuse(f"{file}: {error.strerror}")
     except UnreadableFact as error:
         refuse(str(error))
-    course = follow(facts, Policy(), until)
+    course = follow(facts, HealthPolicy(), until)
     reply(output, asdict(course), _in_words(course))
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from agent.health.evidence import Uncorrected
 from agent.health.links import LinkRecord
 from agent.health.memory import HealthMemory, decode_memory, encode_memory
-from agent.health.node import NodeHealth
-from agent.health.policy import Policy
+from agent.health.node import HealthMachine
+from agent.health.policy import HealthPolicy
 from agent.health.record import State
 from benchmarks.health.facts import AgentRestarted, Fact, LinkFact
 
@@ -32,7 +32,7 @@ class Course:
     links: dict[str, list[Change]]
 
 
-def follow(facts: Sequence[Fact], policy: Policy, until: float | None = None) -> Course:
+def follow(facts: Sequence[Fact], policy: HealthPolicy, until: float | None = None) -> Course:
     """Return what the machine makes of the facts.
 
     Args:
@@ -53,12 +53,12 @@ def follow(facts: Sequence[Fact], policy: Policy, until: float | None = None) ->
 
 
 class _Following:
-    def __init__(self, facts: Iterable[Fact], policy: Policy) -> None:
+    def __init__(self, facts: Iterable[Fact], policy: HealthPolicy) -> None:
         facts = list(facts)
         names = {fact.gpu for fact in facts if fact.gpu}
         names |= {told.peer for fact in facts for told in fact.told if isinstance(told, LinkFact)}
         self._policy = policy
-        self._health = NodeHealth(policy)
+        self._health = HealthMachine(policy)
         self._health.has(sorted(names))
         for name in names:
             self._health.told(name, Uncorrected(0), 0.0)
@@ -83,7 +83,7 @@ class _Following:
                         dict(self._health.records), links={name: {0: each} for name, each in self._links.items()}
                     )
                     kept = decode_memory(encode_memory(memory))
-                    self._health = NodeHealth(self._policy, kept.gpus)
+                    self._health = HealthMachine(self._policy, kept.gpus)
                     self._links = {name: links[0] for name, links in kept.links.items()}
                 case LinkFact(peer, is_down):
                     name = "-".join(sorted((fact.gpu or "", peer)))

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from agent.health.evidence import (
-    Asked,
     Back,
     Booted,
     Cleared,
@@ -22,6 +21,7 @@ from agent.health.evidence import (
     Lost,
     Margin,
     RecoveryAction,
+    RecoveryRequested,
     Reloaded,
     RemapFailed,
     Replays,
@@ -151,7 +151,9 @@ def _flag(value: object) -> bool:
 
 _READERS: Final[dict[str, Callable[[Any], Iterator[Evidence | LinkFact | AgentRestarted]]]] = {
     "xid": lambda value: iter((Xid(_count(value)),)),
-    "recovery_action": lambda value: iter((Asked(None if value is None else RecoveryAction(_count(value))),)),
+    "recovery_action": lambda value: iter(
+        (RecoveryRequested(None if value is None else RecoveryAction(_count(value))),)
+    ),
     "lost": lambda value: _if_true(value, Lost()),
     "back": lambda value: _if_true(value, Back()),
     "ecc_uncorrected": lambda value: iter((Uncorrected(_count(value)),)),

@@ -5,11 +5,21 @@ from __future__ import annotations
 import pytest
 
 from agent.health.announcement import Announcement, announce, announce_links
-from agent.health.evidence import Asked, Back, Cleared, Cordoned, Evidence, Lost, RecoveryAction, RemapFailed, Xid
+from agent.health.evidence import (
+    Back,
+    Cleared,
+    Cordoned,
+    Evidence,
+    Lost,
+    RecoveryAction,
+    RecoveryRequested,
+    RemapFailed,
+    Xid,
+)
 from agent.health.links import LinkChange
 from agent.health.memory import HealthMemory, decode_memory, encode_memory
-from agent.health.node import NodeHealth
-from agent.health.policy import Policy
+from agent.health.node import HealthMachine
+from agent.health.policy import HealthPolicy
 from agent.health.record import State
 
 UUID = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
@@ -20,7 +30,7 @@ class Life:
     """One GPU, index 3, that is looked at every second."""
 
     def __init__(self) -> None:
-        self.node = NodeHealth(Policy())
+        self.node = HealthMachine(HealthPolicy())
         self.node.has([UUID])
         self.now = 1000.0
 
@@ -59,7 +69,7 @@ class Life:
             ),
         ),
         (
-            (Asked(RecoveryAction.GPU_RESET),),
+            (RecoveryRequested(RecoveryAction.GPU_RESET),),
             "GPUQuarantined",
             (
                 "takes no new pods: the driver asks for: gpu reset. Next: it opens when the driver asks no more for: gpu reset. "
@@ -83,7 +93,7 @@ class Life:
             ),
         ),
         (
-            (Asked(RecoveryAction.DRAIN_P2P),),
+            (RecoveryRequested(RecoveryAction.DRAIN_P2P),),
             "GPUSuspect",
             (
                 "is suspect, and takes pods all the same: the driver asks for: drain p2p. "
@@ -120,7 +130,7 @@ def test_a_change_is_told_once() -> None:
     life = Life()
     assert life.told(Xid(79))
     assert life.after(1) == []
-    life.node = NodeHealth(Policy(), decode_memory(encode_memory(HealthMemory(dict(life.node.records)))).gpus)
+    life.node = HealthMachine(HealthPolicy(), decode_memory(encode_memory(HealthMemory(dict(life.node.records)))).gpus)
     assert life.after(1) == []
     assert [each.reason for each in life.told(Cleared())] == ["GPURecovered"]
 
@@ -191,4 +201,4 @@ def test_links_are_told_by_number_with_what_comes_next(
     links: tuple[int, ...], are_used: bool, expected: Announcement
 ) -> None:
     """A GPU's links together; the time is the policy's."""
-    assert announce_links(LinkChange(UUID, links, are_used), 3, Policy()) == expected
+    assert announce_links(LinkChange(UUID, links, are_used), 3, HealthPolicy()) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, accept, choose
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant, accept, choose
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan
 from agent.plugin.pods.identify import Planned, Unplanned
 from agent.plugin.pods.listed_pods import listed_gpus, plans_of
@@ -34,23 +34,23 @@ def test_what_is_inherited_may_be_listed_with_its_pod() -> None:
     """That is no reason to say that it cannot be had."""
     plan = planned("a", exact=True, main="ab")
     answer = choose(ask("ac", 2, must="a"), frozenset("a"), Planned(plan, "main"), by_key(plan), ANY)
-    assert answer == Refusal("GPU b promised to the pod cannot be had")
+    assert answer == AllocationRefusal("GPU b promised to the pod cannot be had")
 
 
 def test_several_missing_gpus_are_counted_and_one_is_named() -> None:
     """A message is for people."""
     plan = planned("a", exact=True, main="abc")
     answer = choose(ask("abd", 3), NONE, Planned(plan, "main"), by_key(plan), ANY)
-    assert answer == Refusal("GPU c promised to the pod cannot be had")
+    assert answer == AllocationRefusal("GPU c promised to the pod cannot be had")
     answer = choose(ask("ade", 3), NONE, Planned(plan, "main"), by_key(plan), ANY)
-    assert answer == Refusal("2 of the GPUs promised to the pod cannot be had")
+    assert answer == AllocationRefusal("2 of the GPUs promised to the pod cannot be had")
 
 
 def test_gpus_are_named_in_order() -> None:
     """Whatever order a set has."""
     letters = "hgfedcba"
     answer = accept(frozenset(letters), frozenset(letters), Unplanned(), {}, ANY)
-    assert answer == Refusal("the kubelet took a, b, c, d, e, f, g, h, which it lists with another container")
+    assert answer == AllocationRefusal("the kubelet took a, b, c, d, e, f, g, h, which it lists with another container")
 
 
 def test_pods_with_other_gpus_do_not_matter_to_a_start() -> None:

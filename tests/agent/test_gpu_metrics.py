@@ -12,8 +12,8 @@ from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml
-from agent.health.policy import Policy
-from agent.metrics import Metrics
+from agent.health.policy import HealthPolicy
+from agent.metrics import AgentMetrics
 from tests.nvml.library import FakeNvml, machine
 
 LINES = (
@@ -24,7 +24,7 @@ NOWHERE = Path("/nonexistent")
 
 def series(health: GpuHealth) -> dict[str, dict[tuple[str, ...], float]]:
     """Return name → values of the labels, by label → value."""
-    metrics = Metrics("test")
+    metrics = AgentMetrics("test")
     metrics.watch(health.readings)
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
@@ -37,7 +37,7 @@ def looked_at(fake_nvml: FakeNvml, folder: Path) -> tuple[GpuHealth, list[str]]:
     """Return the health of a machine that was looked at once, through the real binding, and its UUIDs."""
     described = folder / "machine.nvml"
     described.write_text(machine("hgx_h100").read_text() + "".join(f"gpu 2 {line}\n" for line in LINES))
-    health = GpuHealth(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, HealthPolicy())
     with fake_nvml.loaded(described):
         found = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     return health, [gpu.uuid for gpu in found.topology.gpus]
@@ -92,7 +92,7 @@ def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) 
     )  # fmt: skip
     described = tmp_path / "machine.nvml"
     described.write_text("\n".join([machine("watched_h100").read_text(), *lines, ""]))
-    health = GpuHealth(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, HealthPolicy())
     with fake_nvml.loaded(described):
         found = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     told, uuid = series(health), found.topology.gpus[1].uuid
@@ -125,7 +125,7 @@ def test_errors_are_told_by_kind_and_place(fake_nvml: FakeNvml, tmp_path: Path) 
 def test_the_last_error_is_told_by_its_number(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     """The one that was told last, and not the one that is new or the largest; 0 where there was none."""
     now = [1e9]
-    health = GpuHealth(lambda: now[0], Policy())
+    health = GpuHealth(lambda: now[0], HealthPolicy())
     with fake_nvml.loaded(machine("hgx_h100")):
         gpus = GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING).topology.gpus
     for number in (31, 74, 31):
@@ -137,7 +137,7 @@ def test_the_last_error_is_told_by_its_number(fake_nvml: FakeNvml, tmp_path: Pat
 
 def test_gpu_without_links_and_fabric_has_no_series_of_them(fake_nvml: FakeNvml) -> None:
     """Nor of errors that its driver does not count."""
-    health = GpuHealth(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, HealthPolicy())
     with fake_nvml.loaded(machine("pcie_l40s")):
         GpuMachine(read_nvml, Host(NOWHERE, NOWHERE), health).discover(NOTHING)
     told = series(health)
@@ -149,4 +149,4 @@ def test_gpu_without_links_and_fabric_has_no_series_of_them(fake_nvml: FakeNvml)
 
 def test_before_the_first_look_there_is_no_series() -> None:
     """The families are described all the same."""
-    assert not any(name.startswith("gputopo_gpu_") for name in series(GpuHealth(lambda: 0.0, Policy())))
+    assert not any(name.startswith("gputopo_gpu_") for name in series(GpuHealth(lambda: 0.0, HealthPolicy())))

@@ -10,7 +10,7 @@ from agent.gpus.discovery import Discovery
 from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.leave import KNOWN_SECONDS, PATIENCE_SECONDS, leave
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
@@ -60,7 +60,9 @@ def test_agent_says_that_it_goes_and_waits_for_who_was_sent_to_it(comes_at: floa
     """At least until every extender knows, at most as long as a bind may take."""
     node, kubelet, nowhere = FakeNode(), Kubelet(comes_at), Path("/nonexistent")
     machine = GpuMachine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
-    agent = Agent(machine, node, Publication(lambda: 0.5, 300.0), Metrics("x"), lambda: kubelet.now, kubelet=kubelet)
+    agent = Agent(
+        machine, node, Publication(lambda: 0.5, 300.0), AgentMetrics("x"), lambda: kubelet.now, kubelet=kubelet
+    )
     agent.turn()
     leave(agent, kubelet, lambda: kubelet.now, kubelet.sleep)
     said = [decode_status(write[keys.STATUS]).device_plugin for write in node.writes]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from agent.health.links import WELL, LinkChange, NodeLinks
 from agent.health.memory import HealthMemory, decode_memory, encode_memory
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 
-POLICY = Policy()
+POLICY = HealthPolicy()
 LOOKS = st.lists(st.tuples(st.booleans(), st.sampled_from((1.0, 60.0, 299.0, 300.0, 1000.0))), min_size=1, max_size=30)
 
 

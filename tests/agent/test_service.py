@@ -14,8 +14,8 @@ from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
-from agent.metrics import Metrics
-from agent.node.condition import NodeCondition, gpus_healthy
+from agent.metrics import AgentMetrics
+from agent.node.condition import GpuCondition, gpus_healthy
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
@@ -33,11 +33,11 @@ class Life:
     """An agent on virtual time: NVML answers one outcome per turn, and the last one for ever."""
 
     def __init__(
-        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: NodeCondition | None = None
+        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: GpuCondition | None = None
     ) -> None:
         self.now = 0.0
         self.node = node
-        self.metrics = Metrics("test")
+        self.metrics = AgentMetrics("test")
         self._outcomes: Sequence[NvmlFacts | NvmlUnavailable] = outcomes
         self._turns = 0
         nowhere = Path("/nonexistent")
@@ -71,7 +71,7 @@ def test_the_condition_follows_the_look_once_the_node_is_known() -> None:
     """What stands there already is not known before the first read, and an agent without the setting asks for nothing."""
     shown: list[str] = []
 
-    class Keeper(NodeCondition):
+    class Keeper(GpuCondition):
         def __init__(self) -> None:
             pass
 
@@ -263,7 +263,7 @@ def test_unidentified_gpu_is_counted_as_unhealthy() -> None:
 
 def test_nvlinks_that_go_and_come_back_are_counted() -> None:
     """Both series are there from the start, so that the first change is a rise."""
-    metrics = Metrics("test")
+    metrics = AgentMetrics("test")
     assert b'gputopo_agent_nvlink_changes_total{state="up"} 0.0' in metrics.text()
     metrics.links_changed(3, are_used=False)
     metrics.links_changed(2, are_used=True)
@@ -322,7 +322,7 @@ def test_every_write_has_a_look_of_its_own() -> None:
     node, kubelet = FakeNode(), Kubelet()
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
+    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), AgentMetrics("x")
     agent = Agent(GpuMachine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.turn()
     agent.turn()
@@ -334,7 +334,7 @@ def test_what_is_heard_of_during_a_look_is_not_what_the_look_answers() -> None:
     node, kubelet = FakeNode(), Kubelet()
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)
-    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), Metrics("x")
+    machine, host, metrics = machine_of("GPU-1"), Host(nowhere, nowhere), AgentMetrics("x")
     agent = Agent(GpuMachine(lambda: machine, host), node, publication, metrics, lambda: 0.0, kubelet=kubelet)
     agent.heard(NodeVersion("7"))
     kubelet.meanwhile = lambda: agent.heard(NodeVersion("9", look="8"))
@@ -383,4 +383,4 @@ def agent_beside(kubelet: Kubelet, node: FakeNode) -> Agent:
     """Return an agent of one GPU."""
     nowhere = Path("/nonexistent")
     machine = GpuMachine(lambda: machine_of("GPU-1"), Host(nowhere, nowhere))
-    return Agent(machine, node, Publication(lambda: 0.5, 300.0), Metrics("x"), lambda: 0.0, kubelet=kubelet)
+    return Agent(machine, node, Publication(lambda: 0.5, 300.0), AgentMetrics("x"), lambda: 0.0, kubelet=kubelet)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ApiError as AgentApiError
 from agent.gpus.discovery import Discovery
-from agent.node.condition import MAX_MESSAGE_CHARACTERS, NodeCondition
+from agent.node.condition import MAX_MESSAGE_CHARACTERS, GpuCondition
 from agent.node.kube import KubernetesNode
 from tests.agent.builders import discovery
 from tests.cluster.admission import ACCEPTED, RBAC, Request, Row, outcome, with_records
@@ -154,7 +154,7 @@ class TestTheAgentsOwnWay:
         keeper.show(sick(True))
         again = KubernetesNode("told", plane.service_account_kubeconfig(NAMESPACE, AGENT, "agent-on-told"), None, 5.0)
         again.read()
-        NodeCondition(again, lambda: 0.0).show(sick(True))
+        GpuCondition(again, lambda: 0.0).show(sick(True))
         assert self.version(plane, "told") == version
         own.read()
         keeper.show(sick(False))
@@ -184,12 +184,12 @@ class TestTheAgentsOwnWay:
             eventually(lambda: not self.is_forbidden(own))
 
     @staticmethod
-    def agent(plane: ControlPlane, name: str) -> tuple[KubernetesNode, NodeCondition]:
+    def agent(plane: ControlPlane, name: str) -> tuple[KubernetesNode, GpuCondition]:
         plane.admin.post(NODES, node(name))
         pod = create_agent_pod(plane, name)
         own = KubernetesNode(name, plane.service_account_kubeconfig(NAMESPACE, AGENT, pod), None, 5.0)
         own.read()
-        return own, NodeCondition(own, lambda: 0.0)
+        return own, GpuCondition(own, lambda: 0.0)
 
     @staticmethod
     def is_forbidden(own: KubernetesNode) -> bool:

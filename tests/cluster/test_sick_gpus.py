@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.node.events import Event, NodeEvents
+from agent.node.events import NodeEvent, NodeEvents
 from agent.node.kube import KubernetesNode
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.agent_pod import AGENT
@@ -112,7 +112,7 @@ def test_agents_words_stand_beside_their_node_and_are_counted(installation: Inst
     events.start()
     try:
         for _ in range(3):
-            events.say(Event("GPUQuarantined", "GPU 3 (GPU-1a2b3c4d) takes no new pods: xid 79", "Warning"))
+            events.say(NodeEvent("GPUQuarantined", "GPU 3 (GPU-1a2b3c4d) takes no new pods: xid 79", "Warning"))
         eventually(lambda: results == ["posted"] * 3)
         described = kubectl(plane, "describe", "node", "n1")
         [line] = [line for line in described.splitlines() if "GPUQuarantined" in line]

@@ -15,9 +15,9 @@ from agent.config import load
 from agent.gpus.facts import Answer, GpuProcess, Known
 from agent.kubelet.enforcement import Ports
 from agent.kubelet.kubelet_watch import KubeletWatch
-from agent.kubelet.serving.devices import Device
+from agent.kubelet.serving.devices import PluginDevice
 from agent.limits.limiter import Limiter
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.ledger import NodeLedger
 from agent.node.look import Look
 from agent.plugin.choice.best import Scorer
@@ -53,7 +53,7 @@ class AgentOnNode:
         self.nvml_answers = Event()
         self.nvml_answers.set()
         self.ledger = NodeLedger(self._read)
-        self.metrics = Metrics("test")
+        self.metrics = AgentMetrics("test")
         flags = {
             "mode": "enforce",
             "kubelet.devicePlugins": str(self.kubelet.plugins),
@@ -112,7 +112,7 @@ class AgentOnNode:
         """Have the agent find the node's GPUs, all healthy but these."""
         found = enumerate(zip(self.topology.gpus, nics_by_gpu(self.topology), strict=True))
         devices = (
-            Device(gpu.uuid, index not in sick, numa_node=gpu.numa_node, nics=nics, share_gib=self.share_gib)
+            PluginDevice(gpu.uuid, index not in sick, numa_node=gpu.numa_node, nics=nics, share_gib=self.share_gib)
             for index, (gpu, nics) in found
         )
         self.watch.take(devices, Scorer(self.topology))
@@ -121,7 +121,7 @@ class AgentOnNode:
         """Have the GPUs come back under other indexes."""
         order = Random(seed).sample(range(len(self.gpus)), len(self.gpus))
         gpus = tuple(replace(self.topology.gpus[old], index=new) for new, old in enumerate(order))
-        devices = [Device(gpu.uuid, healthy=True) for gpu in gpus]
+        devices = [PluginDevice(gpu.uuid, healthy=True) for gpu in gpus]
         self.watch.take(devices, Scorer(NodeTopology(gpus)))
 
     async def ready(self) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from agent.kubelet.listing.pod_lists import PodLists
-from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.admission import Admission, AllocationRecords
 from agent.kubelet.serving.journal_file import JournalFile
 from agent.limits.share import Share
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.forms import Shared
 from agent.plugin.choice.shares import Shareable
@@ -36,14 +36,14 @@ async def test_a_forgotten_init_container_is_held_by_the_plan_that_it_may_be_of(
         for name, container, gib in (("p", "load", 3), ("p", "main", 5), ("other", "main", 9))
     ]
     ledger = LedgerReader(NodeLedger(lambda: {keys.LEDGER: encode_ledger(Ledger(1, tuple(claims)))}))
-    records = Records(PodLists(Listed(), lambda: None), ledger, JournalFile(tmp_path))
+    records = AllocationRecords(PodLists(Listed(), lambda: None), ledger, JournalFile(tmp_path))
     held: list[Collection[Share]] = []
 
     async def limited(shares: Collection[Share]) -> str | None:
         held.append(shares)
         return None
 
-    admission = Admission(records, Metrics("test"), lambda: 0.0, 5.0, _nobody, limited)
+    admission = Admission(records, AgentMetrics("test"), lambda: 0.0, 5.0, _nobody, limited)
     assert await admission.may_start(frozenset(share_devices("GPU-a", 8)), FORM) is None
     assert [sorted((share.uid, share.container, share.memory_gib) for share in shares) for shares in held] == [
         [("p", "load", 3), ("p", "main", 5)]

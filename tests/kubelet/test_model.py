@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.kubelet.api.deviceplugin_pb2 import ContainerAllocateResponse, DevicePluginOptions
 from agent.kubelet.listing.pod_lists import PodLists
-from agent.kubelet.serving.admission import Admission, Records
+from agent.kubelet.serving.admission import Admission, AllocationRecords
 from agent.kubelet.serving.journal_file import JournalFile
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.ledger import LedgerReader, NodeLedger
-from agent.plugin.choice.choose import Ask, Refusal
-from agent.plugin.choice.forms import Form
+from agent.plugin.choice.choose import AllocationRefusal, Ask
+from agent.plugin.choice.forms import DeviceForm
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.agent.plans import WHOLE
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
@@ -37,19 +37,19 @@ class Direct:
 
     options = DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
-    def __init__(self, admission: Admission, form: Form = WHOLE) -> None:
+    def __init__(self, admission: Admission, form: DeviceForm = WHOLE) -> None:
         self._admission = admission
         self._form = form
 
     async def preferred(self, available: list[str], must: list[str], size: int) -> list[str]:
         answer = await self._admission.prefer(Ask(frozenset(available), frozenset(must), size), self._form)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AllocationRefusal):
             raise AdmissionFailed(answer.reason)
         return list(answer.gpus)
 
     async def allocate(self, devices: list[str]) -> ContainerAllocateResponse:
         answer = await self._admission.allocate(frozenset(devices), self._form)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AllocationRefusal):
             raise AdmissionFailed(answer.reason)
         return ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(answer.gpus)})
 
@@ -82,8 +82,8 @@ class Node(RuleBasedStateMachine):
     def crash_agent(self) -> None:
         journal, ledger = JournalFile(Path(self.folder.name)), LedgerReader(NodeLedger(self._annotations))
         clock = self.loop.time
-        records = Records(PodLists(Lister(self.pods_listed), lambda: None), ledger, journal)
-        admission = Admission(records, Metrics("test"), clock, 5.0, nobody)
+        records = AllocationRecords(PodLists(Lister(self.pods_listed), lambda: None), ledger, journal)
+        admission = Admission(records, AgentMetrics("test"), clock, 5.0, nobody)
         self.manager.endpoint = Direct(admission)
         self.manager.listed(dict.fromkeys(GPUS, True))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.kubelet.serving.devices import Device
+from agent.kubelet.serving.devices import PluginDevice
 from agent.plugin.choice.best import Scorer
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
@@ -25,7 +25,7 @@ async def cut(node: AgentOnNode, run: str) -> Mapping[str, list[str]]:
     gpus = tuple(replace(gpu, mig_enabled=True) for gpu in node.topology.gpus)
     topology = replace(node.topology, gpus=gpus, slices=slices)
     found = {gpu.uuid: [each.uuid for each in slices if each.gpu == gpu.index] for gpu in gpus}
-    devices = [Device(each.uuid, healthy=True, profile=each.asked_as) for each in slices]
+    devices = [PluginDevice(each.uuid, healthy=True, profile=each.asked_as) for each in slices]
     node.watch.take(devices, Scorer(topology), {gpu: frozenset(of) for gpu, of in found.items()})
     await node.ready()
     return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.kubelet.listing.pod_lists import PodLists
-from agent.kubelet.serving.admission import Admission, Records
-from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.admission import Admission, AllocationRecords
+from agent.kubelet.serving.devices import DeviceLists, PluginDevice
 from agent.kubelet.serving.journal_file import JournalFile
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.choose import Ask, Basis, Grant
 from agent.plugin.choice.forms import Whole
@@ -20,7 +20,7 @@ from topology.annotations.records import Claim, Ledger, encode_ledger
 SLICES = frozenset({"MIG-a", "MIG-b"})
 
 
-def lists(*devices: Device) -> DeviceLists:
+def lists(*devices: PluginDevice) -> DeviceLists:
     found = DeviceLists(lambda device: keys.MIG_PREFIX + device.profile if device.profile else keys.GPU_RESOURCE)
     found.set(devices)
     return found
@@ -28,7 +28,7 @@ def lists(*devices: Device) -> DeviceLists:
 
 def test_each_device_is_told_under_its_resource() -> None:
     """A resource stays when its last device is gone: the kubelet has to hear that there is none."""
-    whole, small = Device("GPU-a", healthy=True), Device("MIG-a", healthy=False, profile="1g.10gb")
+    whole, small = PluginDevice("GPU-a", healthy=True), PluginDevice("MIG-a", healthy=False, profile="1g.10gb")
     told = lists(whole, small)
     assert {name: each.devices for name, each in told.by_resource.items()} == {
         "nvidia.com/gpu": (whole,),
@@ -52,8 +52,8 @@ async def test_plan_of_another_resource_is_not_taken_for_the_pods(tmp_path: Path
     plans = {"whole": "GPU-a", "slice": "MIG-b"}
     claims = tuple(Claim(device, name, "ml", name, "main", "1") for name, device in plans.items())
     ledger = LedgerReader(NodeLedger(lambda: {keys.LEDGER: encode_ledger(Ledger(1, claims))}))
-    records = Records(PodLists(Listed(), lambda: None), ledger, JournalFile(tmp_path))
-    admission = Admission(records, Metrics("test"), lambda: 0.0, 5.0, _nobody)
+    records = AllocationRecords(PodLists(Listed(), lambda: None), ledger, JournalFile(tmp_path))
+    admission = Admission(records, AgentMetrics("test"), lambda: 0.0, 5.0, _nobody)
     slices = Whole(FirstCome, lambda: frozenset({"GPU-a"}))
     answer = await admission.prefer(Ask(SLICES, frozenset(), 1), slices)
     assert answer == Grant(("MIG-b",), Basis.PLANNED)

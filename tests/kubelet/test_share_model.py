@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.kubelet.listing.pod_lists import PodLists
-from agent.kubelet.serving.admission import Admission, Records
-from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.admission import Admission, AllocationRecords
+from agent.kubelet.serving.devices import DeviceLists, PluginDevice
 from agent.kubelet.serving.journal_file import JournalFile
 from agent.kubelet.serving.offering import Offering
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.ledger import LedgerReader, NodeLedger
 from agent.plugin.choice.forms import Shared, Whole
 from agent.plugin.choice.shares import Shareable
@@ -76,8 +76,8 @@ class SharedNode(RuleBasedStateMachine):
     def crash_agent(self) -> None:
         ledger = NodeLedger(lambda: {LEDGER: encode_ledger(self._ledger())})
         lists = PodLists(Lister(self._listed), lambda: None)
-        records = Records(lists, LedgerReader(ledger), JournalFile(Path(self.folder.name)))
-        admission = Admission(records, Metrics("test"), self.loop.time, 5.0, nobody)
+        records = AllocationRecords(lists, LedgerReader(ledger), JournalFile(Path(self.folder.name)))
+        admission = Admission(records, AgentMetrics("test"), self.loop.time, 5.0, nobody)
         devices = DeviceLists(lambda device: SHARE_RESOURCE if REPLICA in device.uuid else GPU_RESOURCE)
         self.offering = Offering(devices, lambda: plans_of(self._ledger()).values())
         self.managers[GPU_RESOURCE].endpoint = Direct(admission, Whole(FirstCome))
@@ -85,7 +85,7 @@ class SharedNode(RuleBasedStateMachine):
         self.managers[SHARE_RESOURCE].endpoint = Direct(admission, shared)
         self.seen: tuple[ListedPod, ...] | None = None
         self.writing: tuple[ListedPod, ...] | None = None
-        self.offering.take(Device(gpu, healthy=True, share_gib=GIB) for gpu in GPUS)
+        self.offering.take(PluginDevice(gpu, healthy=True, share_gib=GIB) for gpu in GPUS)
         self.offering.align(aligns=False)
         self._offer()
 

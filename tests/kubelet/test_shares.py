@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from agent.gpus.facts import GpuProcess
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
 from agent.limits.share import Share
@@ -226,13 +226,13 @@ async def test_shares_that_are_left_when_sharing_is_switched_off_run_on(tmp_path
 class Holding:
     """What holds every pod that it is told of, in place of the driver."""
 
-    level, held_back = Level(Limits.CGROUP), ""
+    level, held_back = LimitsLevel(Limits.CGROUP), ""
 
     def __init__(self) -> None:
         self.held: list[set[tuple[str, str, int]]] = []
         """Pod, container and GiB of all shares with which a pod was to start."""
 
-    async def look(self, gpus: Collection[str], driver: str | None = None) -> Level:
+    async def look(self, gpus: Collection[str], driver: str | None = None) -> LimitsLevel:
         return self.level
 
     async def follow(self, shares: Collection[Share]) -> None:

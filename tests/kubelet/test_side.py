@@ -17,9 +17,9 @@ from agent.config import load
 from agent.gpus.discovery import NOTHING
 from agent.kubelet import side
 from agent.kubelet.kubelet_watch import KubeletWatch
-from agent.kubelet.serving.devices import Device
+from agent.kubelet.serving.devices import PluginDevice
 from agent.kubelet.side import KubeletSide
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.node.look import Look
 from tests.extender.polling import until
 from topology.node.status import DevicePluginStatus, Mode
@@ -36,7 +36,7 @@ class Watch:
         self.asked = asyncio.Event()
         self.last_look = SEEN
         self.ending = False
-        self.taken: list[tuple[Device, ...]] = []
+        self.taken: list[tuple[PluginDevice, ...]] = []
         self.lets_end = Event()
         self.lets_end.set()
 
@@ -53,7 +53,7 @@ class Watch:
         self.asked.set()
         return await asyncio.Future[bool]()
 
-    def take(self, devices: tuple[Device, ...], *_: object) -> None:
+    def take(self, devices: tuple[PluginDevice, ...], *_: object) -> None:
         self.taken.append(devices)
 
 
@@ -68,7 +68,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KubeletSide, list
 
     monkeypatch.setattr(side, "KubeletWatch", make)
     settings = load(None, {}, {"mode": "observe"})
-    made = KubeletSide(settings, dict, Metrics("test"), lambda: None, lambda _: {})
+    made = KubeletSide(settings, dict, AgentMetrics("test"), lambda: None, lambda _: {})
     made.start()
     try:
         yield made, watches

@@ -18,10 +18,10 @@ from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml, read_processes
 from agent.gpus.nvml.xid_events import follow_xids
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from agent.kubelet.side import KubeletSide
 from agent.loop import turn
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.news import News
 from agent.node.kube import NodePort
 from agent.node.publish import Publication
@@ -63,7 +63,7 @@ def running(
 @contextmanager
 def running_on_nvml(configuration: AgentConfiguration, node: NodePort) -> Iterator[GpuHealth]:
     """Run an agent on the machine that NVML shows, and have it listen to critical errors; give what it is told."""
-    health = GpuHealth(time.time, Policy(hold=configuration.discovery.xid_recovery))
+    health = GpuHealth(time.time, HealthPolicy(hold=configuration.discovery.xid_recovery))
     with _running(configuration, node, read_nvml, None, health):
         yield health
 
@@ -87,7 +87,7 @@ def _running(
     follow: Callable[[], Iterator[NodeVersion]] | None,
     health: GpuHealth | None = None,
 ) -> Iterator[Agent]:
-    news, metrics = News(), Metrics("test")
+    news, metrics = News(), AgentMetrics("test")
     side = KubeletSide(configuration, node.read, metrics, news.changed, read_processes)
     nowhere = Path("/nonexistent")
     publication = Publication(lambda: 0.5, 300.0)

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.gpus.activity import Activity, ClockReason
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
@@ -145,7 +145,7 @@ OF_HEALTH = (
 
 def told() -> Iterator[tuple[str, str]]:
     """Yield the series of a node as they are scraped, with the labels that the chart's PodMonitor adds."""
-    metrics = Metrics("0")
+    metrics = AgentMetrics("0")
     metrics.watch_activity(lambda: [BUSY])
     metrics.watch_holders(lambda: PODS)
     for family in text_string_to_metric_families(metrics.text().decode()):

@@ -52,7 +52,7 @@ def test_pages_list_exactly_the_metrics() -> None:
     metrics = extender_metrics.Metrics("digest")
     metrics.watch(dict, dict)
     extender = metrics.exposition().decode()
-    of_agent = agent_metrics.Metrics("0")
+    of_agent = agent_metrics.AgentMetrics("0")
     of_agent.watch(list)
     of_agent.watch_activity(list)
     of_agent.watch_holders(list)

@@ -31,7 +31,7 @@ def exposed() -> Iterator[str]:
     """Yield the names of all series that extender and agent can have."""
     extender = extender_metrics.Metrics("digest")
     extender.watch(lambda: dict.fromkeys(extender_metrics.GAUGES, 0.0), dict)
-    agent = agent_metrics.Metrics("0")
+    agent = agent_metrics.AgentMetrics("0")
     agent.watch(list)
     agent.watch_activity(list)
     agent.watch_holders(list)

@@ -22,8 +22,8 @@ from agent.gpus.health.stepping_clock import SteppingClock
 from agent.health import evidence
 from agent.health.links import LinkChange, NodeLinks
 from agent.health.memory import HealthMemory
-from agent.health.node import Change, NodeHealth
-from agent.health.policy import Policy
+from agent.health.node import HealthChange, HealthMachine
+from agent.health.policy import HealthPolicy
 from agent.health.record import Doubt, State, Verdict
 from topology.annotations.overrides import Override, Word, decode_overrides
 from topology.errors import PayloadError
@@ -64,10 +64,10 @@ class GpuHealth:
     def __init__(
         self,
         clock: Callable[[], float],
-        policy: Policy,
+        policy: HealthPolicy,
         memory: MemoryPort | None = None,
         boot: str = "",
-        tell: Callable[[Change, int | None], None] = lambda change, index: None,
+        tell: Callable[[HealthChange, int | None], None] = lambda change, index: None,
         tell_links: Callable[[LinkChange, int | None], None] = lambda change, index: None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class GpuHealth:
         self._rates = Rates(policy.rate_window)
         self._indexes: dict[str, int] = {}
         self._kept = memory.load() if memory else HealthMemory()
-        self._node = NodeHealth(policy, self._kept.gpus)
+        self._node = HealthMachine(policy, self._kept.gpus)
         has_booted = bool(boot and self._kept.boot and boot != self._kept.boot)
         self._links = NodeLinks(policy, self._kept.links, has_booted=has_booted)
         self.coverage: Coverage | None = None
@@ -243,7 +243,7 @@ def _told(gpu: GpuFacts) -> Iterator[evidence.Evidence]:
     if isinstance(gpu.watched.margin_celsius, Known):
         yield evidence.Margin(gpu.watched.margin_celsius.value)
     if isinstance(gpu.watched.recovery_action, Known):
-        yield evidence.Asked(gpu.watched.recovery_action.value)
+        yield evidence.RecoveryRequested(gpu.watched.recovery_action.value)
     if isinstance(gpu.watched.uncorrected_errors, Known):
         yield evidence.Uncorrected(gpu.watched.uncorrected_errors.value)
     if isinstance(gpu.watched.throttled, Known):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from agent.plugin.pods.arrivals import Arrivals
+from agent.plugin.pods.arrivals import PodArrivals
 from agent.plugin.pods.listed_pods import Key, ListedPod
 
 
@@ -28,12 +28,12 @@ class PodLists:
         self._lister = lister
         self._freed = freed
         self._holders: dict[str, Key] = {}
-        self.arrivals = Arrivals()
+        self.arrivals = PodArrivals()
         self.pods: tuple[ListedPod, ...] = ()
 
     def kubelet_restarted(self) -> None:
         """Forget who arrived when: a new kubelet admits all pods anew."""
-        self.arrivals = Arrivals()
+        self.arrivals = PodArrivals()
 
     async def read(self, timeout_seconds: float) -> tuple[ListedPod, ...]:
         """List the pods; raises `KubeletUnavailable`."""

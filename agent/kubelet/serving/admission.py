@@ -17,8 +17,8 @@ from agent.errors import KubeletUnavailable
 from agent.kubelet.listing.pod_lists import PodLists
 from agent.limits.share import Share, shares_of
 from agent.node.ledger import LedgerReader
-from agent.plugin.choice.choose import Ask, Grant, Refusal
-from agent.plugin.choice.forms import Form, Plans
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Grant
+from agent.plugin.choice.forms import DeviceForm, Plans
 from agent.plugin.devices.share_devices import brief
 from agent.plugin.hold_back import Served, is_as_served, is_by_plan, may_start
 from agent.plugin.pods.identify import Identity, Planned, Unknown, identify
@@ -59,7 +59,7 @@ class AllocationMetrics(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class AllocationRecords:
     """What says who has which GPUs, and who shall."""
 
     lists: PodLists
@@ -85,7 +85,7 @@ class Admission:
 
     def __init__(
         self,
-        records: Records,
+        records: AllocationRecords,
         metrics: AllocationMetrics,
         clock: Callable[[], float],
         deadline_seconds: float,
@@ -106,7 +106,7 @@ class Admission:
         """Forget what was asked last: the container that it was for is admitted anew."""
         self._preferred = None
 
-    async def prefer(self, ask: Ask, form: Form) -> Grant | Refusal:
+    async def prefer(self, ask: Ask, form: DeviceForm) -> Grant | AllocationRefusal:
         """Say which devices the kubelet should take for the next container."""
         async with self._turn:
             began = self._clock()
@@ -115,12 +115,12 @@ class Admission:
             self._metrics.identified(self._clock() - began)
             answer = form.choose(ask, pods or (), who, plans)
             self._preferred = (frozenset(answer.gpus), who, plans) if isinstance(answer, Grant) else None
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AllocationRefusal):
             self._metrics.allocated("refused")
             log.warning("refused a pod", pod=_name(who), reason=answer.reason)
         return answer
 
-    async def allocate(self, gpus: frozenset[str], form: Form) -> Grant | Refusal:
+    async def allocate(self, gpus: frozenset[str], form: DeviceForm) -> Grant | AllocationRefusal:
         """Judge the devices that the kubelet took, and remember who got them."""
         async with self._turn:
             preferred, self._preferred = self._preferred, None
@@ -135,13 +135,13 @@ class Admission:
             if isinstance(answer, Grant):
                 await self._remember(_served(who, gpus), pods)
         self._metrics.allocated(answer.basis if isinstance(answer, Grant) else "refused")
-        if isinstance(answer, Refusal):
+        if isinstance(answer, AllocationRefusal):
             log.warning("refused a pod", pod=_name(who), reason=answer.reason)
         else:
             log.info("allocated", pod=_name(who), gpus=",".join(brief(answer.gpus)), basis=answer.basis)
         return answer
 
-    async def may_start(self, gpus: frozenset[str], form: Form) -> str | None:
+    async def may_start(self, gpus: frozenset[str], form: DeviceForm) -> str | None:
         """Return why a container with these devices has to wait, or `None`.
 
         The kubelet waits for this answer with one pod only, up to 30 s: so here is where processes are waited for.
@@ -179,7 +179,9 @@ class Admission:
         there = {pod.key for pod in pods}
         return listed_gpus(pods).union(*(item.gpus for item in self._served if item.key in there))
 
-    async def _against_plan(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: Form) -> str | None:
+    async def _against_plan(
+        self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: DeviceForm
+    ) -> str | None:
         if pods is None:
             known = any(gpus <= item.gpus and item.name for item in self._served)
             return None if known else "the kubelet does not say whose GPUs these are"
@@ -206,7 +208,7 @@ class Admission:
             log.warning("the kubelet could not be asked", reason=str(error))
             return None
 
-    def _identify(self, pods: tuple[ListedPod, ...] | None, all_plans: Plans, size: int, form: Form) -> Identity:
+    def _identify(self, pods: tuple[ListedPod, ...] | None, all_plans: Plans, size: int, form: DeviceForm) -> Identity:
         plans = {key: plan for key, plan in all_plans.items() if form.may_ask(plan)}
         if pods is None:
             holders = {pod.key for pod in self._records.lists.pods if pod.gpus}

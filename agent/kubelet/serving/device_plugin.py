@@ -14,12 +14,12 @@ from agent.kubelet.api import deviceplugin_pb2 as api
 from agent.kubelet.api.deviceplugin_pb2_grpc import DevicePluginServicer
 from agent.kubelet.serving.admission import Admission
 from agent.kubelet.serving.device_nodes import DeviceNodes
-from agent.kubelet.serving.devices import Device, DeviceList
+from agent.kubelet.serving.devices import DeviceList, PluginDevice
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
 from agent.limits.share import Share
 from agent.plugin.choice.choose import Ask, Grant
-from agent.plugin.choice.forms import Form
+from agent.plugin.choice.forms import DeviceForm
 from agent.plugin.devices.offers import gpu_of
 from topology.node.nics import nics_of
 
@@ -105,7 +105,7 @@ class Injection:
         return f"{(self.cdi_kind or '').partition('/')[0]}/{kind}={name}"
 
 
-def _told(device: Device) -> api.Device:
+def _told(device: PluginDevice) -> api.Device:
     """Return what the kubelet hears of a device."""
     near = () if device.numa_node is None else (api.NUMANode(ID=device.numa_node),)
     topology = api.TopologyInfo(nodes=near) if near else None
@@ -120,7 +120,7 @@ class DevicePluginService(DevicePluginServicer):
         devices: DeviceList,
         admission: Admission,
         injection: Callable[[], Injection],
-        form: Form,
+        form: DeviceForm,
     ) -> None:
         """Serve these devices, each of which is of this form."""
         self._devices = devices

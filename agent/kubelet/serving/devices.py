@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PluginDevice:
     """One GPU, MIG slice or GiB of a GPU as the kubelet knows it."""
 
     uuid: str
@@ -30,12 +30,12 @@ class DeviceList:
     """What is to be told now; use it on one event loop."""
 
     def __init__(self) -> None:
-        self._devices: tuple[Device, ...] = ()
+        self._devices: tuple[PluginDevice, ...] = ()
         self._version = 0
         self._changed = asyncio.Event()
 
     @property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[PluginDevice, ...]:
         """All of them, in order."""
         return self._devices
 
@@ -44,7 +44,7 @@ class DeviceList:
         """Those that the kubelet may give away."""
         return frozenset(device.uuid for device in self._devices if device.healthy)
 
-    def set(self, devices: Iterable[Device]) -> None:
+    def set(self, devices: Iterable[PluginDevice]) -> None:
         """Tell these from now on."""
         new = tuple(devices)
         if new != self._devices:
@@ -57,7 +57,7 @@ class DeviceList:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def after(self, version: int) -> tuple[int, tuple[Device, ...]]:
+    async def after(self, version: int) -> tuple[int, tuple[PluginDevice, ...]]:
         """Wait for something newer than `version` (-1: take what there is) and return it with its version."""
         while self._version == version:
             await self._changed.wait()
@@ -67,7 +67,7 @@ class DeviceList:
 class DeviceLists:
     """All devices of the node, each in the list of its resource; use it on one event loop."""
 
-    def __init__(self, resource_of: Callable[[Device], str]) -> None:
+    def __init__(self, resource_of: Callable[[PluginDevice], str]) -> None:
         """Begin without a list; `resource_of` says under which resource a device is offered."""
         self._resource_of = resource_of
         self._lists: dict[str, DeviceList] = {}
@@ -85,13 +85,13 @@ class DeviceLists:
         return self._lists
 
     @property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[PluginDevice, ...]:
         """Those of all resources."""
         return tuple(device for each in self._lists.values() for device in each.devices)
 
-    def set(self, devices: Iterable[Device]) -> None:
+    def set(self, devices: Iterable[PluginDevice]) -> None:
         """Tell these from now on."""
-        sorted_out: dict[str, list[Device]] = {resource: [] for resource in self._lists}
+        sorted_out: dict[str, list[PluginDevice]] = {resource: [] for resource in self._lists}
         for device in devices:
             sorted_out.setdefault(self._resource_of(device), []).append(device)
         for resource, mine in sorted_out.items():

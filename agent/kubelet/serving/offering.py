@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from agent.kubelet.serving.devices import Device, DeviceLists
+from agent.kubelet.serving.devices import DeviceLists, PluginDevice
 from agent.plugin.devices.offers import REPLICA, Sliced, gpu_of
 from agent.plugin.devices.share_devices import share_devices
 from agent.plugin.pods.listed_pods import ListedPod, PodPlan, listed_gpus
@@ -23,7 +23,7 @@ class Offering:
         self._pods: Sequence[ListedPod] = ()
         self._told = Told()
         self._basis: tuple[object, ...] = ()
-        self.found: tuple[Device, ...] = ()
+        self.found: tuple[PluginDevice, ...] = ()
         """The GPUs and slices, whether or not they are offered."""
         self.silicon = NO_SLICES
         """Which devices are of one GPU, also slices that are gone while containers hold them."""
@@ -33,7 +33,7 @@ class Offering:
         """GPU → GiB of it that may be shared."""
         return {device.uuid: device.share_gib for device in self.found if device.share_gib}
 
-    def take(self, devices: Iterable[Device]) -> None:
+    def take(self, devices: Iterable[PluginDevice]) -> None:
         """Offer these GPUs and slices."""
         self.found = tuple(devices)
         self._tell()
@@ -80,12 +80,12 @@ class Offering:
             self._basis = basis
             self.lists.set([*self._whole(gone), *self._shares(gone, shares)])
 
-    def _whole(self, gone: frozenset[str]) -> Iterator[Device]:
+    def _whole(self, gone: frozenset[str]) -> Iterator[PluginDevice]:
         for device in self.found:
             numa_node = device.numa_node if self._aligns else None
             yield replace(device, healthy=device.healthy and device.uuid not in gone, numa_node=numa_node)
 
-    def _shares(self, gone: frozenset[str], held: frozenset[str]) -> Iterator[Device]:
+    def _shares(self, gone: frozenset[str], held: frozenset[str]) -> Iterator[PluginDevice]:
         """Yield the share devices, those too that are held and would not be offered any more; they have no NUMA node."""
         left_over: dict[str, set[str]] = {}
         for device in held:
@@ -94,4 +94,4 @@ class Offering:
             offered = share_devices(gpu.uuid, gpu.share_gib)
             more = sorted(left_over.get(gpu.uuid, set()).difference(offered))
             for device in (*offered, *more):
-                yield Device(device, gpu.healthy and device not in gone)
+                yield PluginDevice(device, gpu.healthy and device not in gone)

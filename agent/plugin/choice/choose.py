@@ -53,7 +53,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AllocationRefusal:
     """The pod is turned away for good; only its controller makes another one."""
 
     reason: str
@@ -78,7 +78,7 @@ def choose(
     plans: Mapping[Key, PodPlan],
     scorer: ScorerPort,
     silicon: Silicon = NO_SLICES,
-) -> Grant | Refusal:
+) -> Grant | AllocationRefusal:
     """Return `size` GPUs out of the available ones that nobody holds, `must_include` among them, or a refusal."""
     silicon = told_by(silicon, plans.values())
     ask = replace(ask, available=_left(ask.available, silicon.excluded_by(held - ask.must_include)))
@@ -88,13 +88,13 @@ def choose(
             if chosen is not None:
                 return Grant(chosen, Basis.PLANNED)
         if who.plan.exact:
-            return Refusal(f"{_missing(who.plan.gpus - ask.available)} promised to the pod cannot be had")
+            return AllocationRefusal(f"{_missing(who.plan.gpus - ask.available)} promised to the pod cannot be had")
     elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return Refusal(f"{who.why}, and one of them takes its own GPUs only")
+        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
     left = _left(ask.available, silicon.excluded_by(promised_to_others(plans.values(), _key(who))))
     chosen = _out_of(left, ask, scorer)
     if chosen is None:
-        return Refusal(f"only {len(left)} of {len(ask.available)} GPUs are promised to no other pod")
+        return AllocationRefusal(f"only {len(left)} of {len(ask.available)} GPUs are promised to no other pod")
     return Grant(chosen, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
 
 
@@ -105,23 +105,25 @@ def accept(
     plans: Mapping[Key, PodPlan],
     scorer: ScorerPort,
     silicon: Silicon = NO_SLICES,
-) -> Grant | Refusal:
+) -> Grant | AllocationRefusal:
     """Judge the GPUs that the kubelet took."""
     silicon = told_by(silicon, plans.values())
     if taken := gpus & held:
-        return Refusal(f"the kubelet took {_named(taken)}, which it lists with another container")
+        return AllocationRefusal(f"the kubelet took {_named(taken)}, which it lists with another container")
     if taken := gpus - _left(gpus, silicon.excluded_by(held)):
-        return Refusal(f"the kubelet took {_named(taken)}, and a container has another device of the same GPU")
+        return AllocationRefusal(
+            f"the kubelet took {_named(taken)}, and a container has another device of the same GPU"
+        )
     order = scorer.ring(gpus)
     if isinstance(who, Planned):
         if gpus <= who.plan.gpus:
             return Grant(order, Basis.PLANNED)
         if who.plan.exact:
-            return Refusal(f"the kubelet took {_named(gpus)}, promised are {_named(who.plan.gpus)}")
+            return AllocationRefusal(f"the kubelet took {_named(gpus)}, promised are {_named(who.plan.gpus)}")
     elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return Refusal(f"{who.why}, and one of them takes its own GPUs only")
+        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
     if taken := gpus - _left(gpus, silicon.excluded_by(promised_to_others(plans.values(), _key(who)))):
-        return Refusal(f"the kubelet took {_named(taken)}, promised to another pod")
+        return AllocationRefusal(f"the kubelet took {_named(taken)}, promised to another pod")
     return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
 
 

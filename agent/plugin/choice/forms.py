@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.plugin.choice.choose import Ask, Grant, Refusal, ScorerPort, accept, choose
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Grant, ScorerPort, accept, choose
 from agent.plugin.choice.shares import Books, Shareable, accept_share, choose_share
 from agent.plugin.devices.offers import gpu_of
 from agent.plugin.pods.identify import Identity
@@ -17,7 +17,7 @@ Plans = Mapping[Key, PodPlan]
 """All of the node."""
 
 
-class Form(Protocol):
+class DeviceForm(Protocol):
     """What one resource of ours stands for; `pods` are those that the kubelet lists."""
 
     @property
@@ -29,13 +29,13 @@ class Form(Protocol):
         """Whether a pod with this plan asks for the resource."""
         ...
 
-    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | AllocationRefusal:
         """Say which devices the kubelet should take."""
         ...
 
     def accept(
         self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
-    ) -> Grant | Refusal:
+    ) -> Grant | AllocationRefusal:
         """Judge those that it took."""
         ...
 
@@ -66,13 +66,13 @@ class Whole:
         """Whether a pod with this plan asks for the resource: a pod asks for one kind."""
         return not plan.is_share and not plan.gpus <= self.elsewhere()
 
-    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | AllocationRefusal:
         """Say which GPUs the kubelet should take: none of which anybody holds a part."""
         return choose(ask, _taken(pods), who, plans, self.scorer(), self.silicon())
 
     def accept(
         self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
-    ) -> Grant | Refusal:
+    ) -> Grant | AllocationRefusal:
         """Judge those that it took."""
         return accept(devices, _taken(pods), who, plans, self.scorer(), self.silicon())
 
@@ -99,13 +99,13 @@ class Shared:
         """Whether a pod with this plan asks for the resource."""
         return plan.is_share
 
-    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | Refusal:
+    def choose(self, ask: Ask, pods: Sequence[ListedPod], who: Identity, plans: Plans) -> Grant | AllocationRefusal:
         """Say which share devices the kubelet should take."""
         return choose_share(ask, pods, who, plans, self.shareable(), self.scorer())
 
     def accept(
         self, devices: frozenset[str], pods: Sequence[ListedPod], who: Identity, plans: Plans
-    ) -> Grant | Refusal:
+    ) -> Grant | AllocationRefusal:
         """Judge those that it took."""
         return accept_share(devices, pods, who, plans, self.shareable())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, ScorerPort
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant, ScorerPort
 from agent.plugin.devices.offers import REPLICA, gpu_of
 from agent.plugin.devices.share_devices import number_of
 from agent.plugin.pods.identify import Identity, Planned, Unknown
@@ -43,7 +43,7 @@ def choose_share(
     plans: Mapping[Key, PodPlan],
     shareable: Shareable,
     scorer: ScorerPort,
-) -> Grant | Refusal:
+) -> Grant | AllocationRefusal:
     """Return `size` share devices of one GPU out of the available ones, `must_include` among them, or a refusal."""
     held = listed_gpus(pods) - ask.must_include
     free: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def choose_share(
         free.setdefault(gpu_of(device), []).append(device)
     kept = {gpu_of(device) for device in ask.must_include}
     if len(kept) > 1:
-        return Refusal(f"the pod's init container holds parts of {_named(kept)}, and a share is of one GPU")
+        return AllocationRefusal(f"the pod's init container holds parts of {_named(kept)}, and a share is of one GPU")
     # the ledger may not know yet that somebody has one whole, or a slice of it
     within = (kept or {*free}) - held - shareable.sliced(held, plans.values())
     for gpu in _wanted(who, ask.size):
@@ -65,7 +65,7 @@ def choose_share(
     shared = sorted((gpu for gpu in fits if gpu in books.shared), key=lambda gpu: (rooms[gpu], gpu))
     chosen = tuple(shared[:1]) or (scorer.best(fits, (), 1) if fits else None)
     if not chosen:
-        return Refusal(f"no GPU has {ask.size} GiB left that are promised to no other pod")
+        return AllocationRefusal(f"no GPU has {ask.size} GiB left that are promised to no other pod")
     return Grant(_out_of(free[chosen[0]], ask), Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
 
 
@@ -75,15 +75,15 @@ def accept_share(
     who: Identity,
     plans: Mapping[Key, PodPlan],
     shareable: Shareable,
-) -> Grant | Refusal:
+) -> Grant | AllocationRefusal:
     """Judge the share devices that the kubelet took."""
     if devices & listed_gpus(pods):
-        return Refusal("the kubelet took a part of a GPU that it lists with another container")
+        return AllocationRefusal("the kubelet took a part of a GPU that it lists with another container")
     gpus = {gpu_of(device) for device in devices}
     if len(gpus) > 1:
-        return Refusal(f"the kubelet took parts of {_named(gpus)}, and a share is of one GPU")
+        return AllocationRefusal(f"the kubelet took parts of {_named(gpus)}, and a share is of one GPU")
     if gpus & (listed_gpus(pods) | shareable.sliced(listed_gpus(pods), plans.values())):
-        return Refusal(f"the kubelet took a part of {_named(gpus)}: {_WHOLE}")
+        return AllocationRefusal(f"the kubelet took a part of {_named(gpus)}: {_WHOLE}")
     order = tuple(sorted(devices, key=number_of))
     percent = who.plan.compute_percent if isinstance(who, Planned) else None
     if gpus <= {*_wanted(who, len(devices))}:
@@ -93,7 +93,7 @@ def accept_share(
         return refusal
     books = Books(pods, plans.values(), shareable)
     if reason := books.robbed(devices, _class_of(who)):
-        return Refusal(f"the kubelet took a part of {_named(gpus)}: {reason}")
+        return AllocationRefusal(f"the kubelet took a part of {_named(gpus)}: {reason}")
     return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED, percent)
 
 
@@ -161,11 +161,11 @@ def _wanted(who: Identity, size: int) -> list[str]:
     return [gpu for gpu in sorted(who.plan.gpus) if who.plan.gib_on(gpu) >= size]
 
 
-def _must_not_adopt(who: Identity, reason: str) -> Refusal | None:
+def _must_not_adopt(who: Identity, reason: str) -> AllocationRefusal | None:
     if isinstance(who, Planned) and who.plan.exact:
-        return Refusal(reason)
+        return AllocationRefusal(reason)
     if isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return Refusal(f"{who.why}, and one of them takes its own GPUs only")
+        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from agent.plugin.pods.listed_pods import Key, ListedPod
 
 
-class Arrivals:
+class PodArrivals:
     """Fed with every List of one kubelet session, in order."""
 
     def __init__(self) -> None:

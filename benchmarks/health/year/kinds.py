@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from agent.health.evidence import Asked, Evidence, Lost, RecoveryAction, RemapFailed, Throttled, Xid
+from agent.health.evidence import Evidence, Lost, RecoveryAction, RecoveryRequested, RemapFailed, Throttled, Xid
 
 HOURS_A_YEAR: Final = 365 * 24.0
 _MINUTE: Final = 60.0
@@ -67,7 +67,7 @@ _FAULTY = 148 / _LLAMA_GPU_HOURS
 _BROKEN = _FAULTY * (1 - _RECOVERABLE) / 3
 _LEMONS = 12 / (8_000 * HOURS_A_YEAR)
 
-_RESET = Asked(RecoveryAction.GPU_RESET)
+_RESET = RecoveryRequested(RecoveryAction.GPU_RESET)
 _NO_REMAP = f"{_DELTA}: 8 remap failures in 2.1 M hours of H100, 92 % of memory errors without harm"
 _FAULTY_SOURCE = f"{_LLAMA.format('148 faulty GPUs')}; a third cured without a new host (Crusoe, GTC 2025)"
 _SHOWS = "; what it looks like is assumed, a third each"

@@ -7,9 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from agent.health.evidence import Asked, Back, Cleared, Evidence, Lost, RecoveryAction, RemapFailed, Uncorrected, Xid
-from agent.health.node import NodeHealth
-from agent.health.policy import Policy as Figures
+from agent.health.evidence import (
+    Back,
+    Cleared,
+    Evidence,
+    Lost,
+    RecoveryAction,
+    RecoveryRequested,
+    RemapFailed,
+    Uncorrected,
+    Xid,
+)
+from agent.health.node import HealthMachine
+from agent.health.policy import HealthPolicy as Figures
 
 
 class Policy(Protocol):
@@ -52,14 +62,14 @@ class Gputopo:
     def __init__(self, gpus: int, *, driver_asks: bool = True) -> None:
         self._driver_asks = driver_asks
         self._names = [str(gpu) for gpu in range(gpus)]
-        self._health = NodeHealth(Figures())
+        self._health = HealthMachine(Figures())
         self._health.has(self._names)
         for name in self._names:
             self._begins(name, 0.0)
 
     def told(self, gpu: int, evidence: Evidence, now: float) -> None:
         """Take in what the driver says of a GPU."""
-        if self._driver_asks or not isinstance(evidence, Asked):
+        if self._driver_asks or not isinstance(evidence, RecoveryRequested):
             self._health.told(self._names[gpu], evidence, now)
 
     def restarted(self, now: float) -> None:
@@ -85,7 +95,7 @@ class Gputopo:
 
     def _begins(self, name: str, now: float) -> None:
         if self._driver_asks:
-            self._health.told(name, Asked(RecoveryAction.NONE), now)
+            self._health.told(name, RecoveryRequested(RecoveryAction.NONE), now)
         self._health.told(name, Uncorrected(0), now)
 
 

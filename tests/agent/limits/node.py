@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.gpus.facts import Known
-from agent.gpus.memory_limits import Place
+from agent.gpus.memory_limits import GpuCgroup
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
 from agent.limits.cgroups import PodCgroups
-from agent.limits.level import Level
+from agent.limits.level import LimitsLevel
 from agent.limits.limiter import Limiter, Means
 from agent.limits.mps import MpsDaemons
 from agent.limits.share import GIB, Share
@@ -35,7 +35,7 @@ class Node:
     nvml: FakeNvml
     said: list[str] = field(default_factory=lambda: ["driver 615.65.01", "limits misc"])
     now: float = 0.0
-    told: list[Level] = field(default_factory=list)
+    told: list[LimitsLevel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.root = self.folder / "cgroup"
@@ -76,7 +76,7 @@ class Node:
 
     def limits(self, cgroup: Path) -> dict[int, int]:
         """Return GPU → GiB of the limits that the driver holds for a cgroup."""
-        told = read_limits([Place(gpu, str(cgroup)) for gpu in GPUS])
+        told = read_limits([GpuCgroup(gpu, str(cgroup)) for gpu in GPUS])
         found = {place.gpu: answer.value.hard_bytes for place, answer in told.items() if isinstance(answer, Known)}
         return {GPUS.index(gpu): limit // GIB for gpu, limit in found.items() if limit is not None}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.gpus.facts import GpuProcess
-from agent.gpus.memory_limits import Place
+from agent.gpus.memory_limits import GpuCgroup
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
 from agent.gpus.nvml.reader import read_nvml
 from agent.limits.cgroups import PodCgroups, pod_of
@@ -68,7 +68,7 @@ def test_where_nobody_tells_whose_processes_are_shares_explain_all_they_may(node
 def test_driver_counts_what_a_pods_cgroup_uses(node: Node) -> None:
     """From r615 on, where a limit stands, it takes no PID namespace to see a stranger."""
     pod = node.pod()
-    set_limits({Place(GPUS[0], str(pod)): 10 * GIB})
+    set_limits({GpuCgroup(GPUS[0], str(pod)): 10 * GIB})
     used(node, 8.0, f"use 0 2048 {pod}")
     usage = DriverUsage(read_limits, PodCgroups(node.root))
     assert usage([share(10)]) == {(UID, GPUS[0]): 2 * GIB}

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import NvmlUnavailable
 from agent.gpus.facts import Known
-from agent.gpus.memory_limits import Place
+from agent.gpus.memory_limits import GpuCgroup
 from agent.gpus.nvml.access import PAUSED
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits.level_announcement import announce_level
@@ -36,7 +36,7 @@ async def test_looking_whether_limits_are_taken_leaves_none(node: Node) -> None:
     await node.limiter().look(GPUS)
     assert node.all_limits() == []
     limiter = node.limiter()
-    limiter._means.set_limits({Place(gpu, str(node.top)): 1 << 40 for gpu in GPUS})
+    limiter._means.set_limits({GpuCgroup(gpu, str(node.top)): 1 << 40 for gpu in GPUS})
     await limiter.look(GPUS)
     assert limiter.level.limits is Limits.CGROUP
     assert node.limits(node.top) == dict.fromkeys(range(8), 1024)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.gpus.activity import Activity, ClockReason
-from agent.metrics import Metrics
+from agent.metrics import AgentMetrics
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 
 BUSY = Activity(
@@ -21,7 +21,7 @@ BUSY = Activity(
 
 def samples(activities: Iterable[Activity] = (), pods: Iterable[ListedPod] | None = ()) -> dict[tuple[str, ...], float]:
     """Return name and values of the labels, by label → value, of all series of GPUs."""
-    metrics = Metrics("test")
+    metrics = AgentMetrics("test")
     metrics.watch_activity(lambda: activities)
     metrics.watch_holders(lambda: pods)
     return {

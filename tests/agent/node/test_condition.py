@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ApiError
 from agent.gpus.discovery import Discovery
-from agent.node.condition import MAX_MESSAGE_CHARACTERS, Condition, NodeCondition, gpus_healthy
+from agent.node.condition import MAX_MESSAGE_CHARACTERS, Condition, GpuCondition, gpus_healthy
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.node.status import GpuStatus, Outlook
@@ -47,7 +47,7 @@ class Life:
     def __init__(self, port: Port) -> None:
         self.now = 0.0
         self.hour = 12
-        self._keeper = NodeCondition(port, lambda: self.now, lambda: NOON.replace(hour=self.hour))
+        self._keeper = GpuCondition(port, lambda: self.now, lambda: NOON.replace(hour=self.hour))
 
     def show(self, *gpus: GpuStatus) -> None:
         self._keeper.show(of(*gpus))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from threading import Event as Flag
+from threading import NodeEvent as Flag
 from typing import Any
 
 import pytest
 
 from agent.errors import ApiError
-from agent.node.events import Event, NodeEvents
+from agent.node.events import NodeEvent, NodeEvents
 from tests.cluster.polling import eventually
 
-SICK = Event("GPUQuarantined", "GPU 3 (GPU-1a2b3c4d) takes no new pods: xid 79", "Warning")
-WELL = Event("GPURecovered", "GPU 3 (GPU-1a2b3c4d) is healthy again", "Normal")
+SICK = NodeEvent("GPUQuarantined", "GPU 3 (GPU-1a2b3c4d) takes no new pods: xid 79", "Warning")
+WELL = NodeEvent("GPURecovered", "GPU 3 (GPU-1a2b3c4d) is healthy again", "Normal")
 
 
 class Api:
@@ -63,7 +63,7 @@ class Said:
         self.events = NodeEvents("n1", api, lambda: datetime(2026, 1, 1, tzinfo=UTC), self.results.append, 0.01)
         self.events.start()
 
-    def says(self, *events: Event) -> list[str]:
+    def says(self, *events: NodeEvent) -> list[str]:
         """Return what became of them."""
         before = len(self.results)
         for event in events:
@@ -128,7 +128,7 @@ def test_a_server_that_hangs_holds_nobody_up(api: Api, said: Said) -> None:
     api.hangs.clear()
     began = time.monotonic()
     for number in range(300):
-        said.events.say(Event("GPUSuspect", f"{number}", "Warning"))
+        said.events.say(NodeEvent("GPUSuspect", f"{number}", "Warning"))
     assert time.monotonic() - began < 1.0
     assert set(said.results) == {"lost"}
     api.hangs.set()

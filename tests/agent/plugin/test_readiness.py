@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from agent.plugin.alignment import Alignment
-from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.readiness import PluginProgress, Setting, enforcing, observing
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.status import DevicePluginStatus
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})
-WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
+WELL = PluginProgress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
 SINGLE = Alignment(Policy.SINGLE_NUMA_NODE, Scope.POD)
 ALIGNING = Setting(alignment=SINGLE, cpus={0: 0, 1: 0, 2: 1, 3: 1})
 
 
-def enforce(setting: Setting = Setting(), progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:  # noqa: B008
+def enforce(setting: Setting = Setting(), progress: PluginProgress = WELL, **changes: Any) -> DevicePluginStatus:  # noqa: B008
     """Return the status of a node that is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
     told = well | changes
@@ -42,9 +42,9 @@ def test_node_that_is_as_it_should_be_says_nothing() -> None:
         (enforce(Setting(socket_path_bytes=108)), "the path of the device plugin folder is too long for a socket"),
         (enforce(locked=False), "another agent serves this node"),
         (enforce(session=""), "not registered with the kubelet"),
-        (enforce(progress=Progress(answers=False)), "PodResources does not answer"),
+        (enforce(progress=PluginProgress(answers=False)), "PodResources does not answer"),
         (
-            enforce(progress=Progress(True, GPUS, frozenset({"GPU-a"}), GPUS)),
+            enforce(progress=PluginProgress(True, GPUS, frozenset({"GPU-a"}), GPUS)),
             "the kubelet does not offer the GPUs yet that we told",
         ),
         (
@@ -55,10 +55,13 @@ def test_node_that_is_as_it_should_be_says_nothing() -> None:
             enforce(env=False, cdi="never"),
             "containers are told of their GPUs neither by environment nor by CDI",
         ),
-        (observing(R, Setting(), Progress(answers=False)), "PodResources does not answer"),
-        (observing(R, Setting(), Progress(True, frozenset(), GPUS, GPUS)), "no device plugin serves nvidia.com/gpu"),
+        (observing(R, Setting(), PluginProgress(answers=False)), "PodResources does not answer"),
         (
-            observing(R, Setting(), Progress(True, frozenset({"GPU-a::0"}), GPUS, GPUS)),
+            observing(R, Setting(), PluginProgress(True, frozenset(), GPUS, GPUS)),
+            "no device plugin serves nvidia.com/gpu",
+        ),
+        (
+            observing(R, Setting(), PluginProgress(True, frozenset({"GPU-a::0"}), GPUS, GPUS)),
             "devices of nvidia.com/gpu are not whole GPUs",
         ),
     ],

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from agent.plugin.alignment import Alignment
-from agent.plugin.readiness import Progress, Setting, enforcing, observing
+from agent.plugin.readiness import PluginProgress, Setting, enforcing, observing
 from topology.node.status import DevicePluginStatus, Mode
 
 R = "nvidia.com/gpu"
 GPUS = frozenset({"GPU-a", "GPU-b"})
-WELL = Progress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
+WELL = PluginProgress(answers=True, allocatable=GPUS, healthy=GPUS, known=GPUS)
 NO_CDI = "no CDI specs name the GPUs, and containers would not get them"
 ONLY_ENV = "no CDI specs name the GPUs: only NVIDIA_VISIBLE_DEVICES tells the runtime"
 NOWHERE = "containers are told of their GPUs neither by environment nor by CDI"
 
 
-def enforce(setting: Setting, progress: Progress = WELL, **changes: Any) -> DevicePluginStatus:
+def enforce(setting: Setting, progress: PluginProgress = WELL, **changes: Any) -> DevicePluginStatus:
     """Return the status of a node whose plugin we are, and which is as it should be but for this."""
     well: dict[str, Any] = {"session": "1", "locked": True, "env": True, "cdi": "auto"}
     told = well | changes
@@ -31,12 +31,12 @@ def test_a_node_of_which_nothing_is_known_has_nothing_against_it() -> None:
     """Defaults are what most nodes are like."""
     assert enforce(Setting()) == DevicePluginStatus(Mode.ENFORCE, ready=True, session="1")
     assert observing(R, Setting(), WELL) == DevicePluginStatus(Mode.OBSERVE, ready=True)
-    assert Progress(answers=True) == Progress(True, None, frozenset(), frozenset())
+    assert PluginProgress(answers=True) == PluginProgress(True, None, frozenset(), frozenset())
 
 
 def test_before_the_kubelet_was_asked_a_node_is_not_ready_and_nothing_is_wrong() -> None:
     """The first answer is on its way."""
-    assert observing(R, Setting(), Progress(answers=True)) == DevicePluginStatus(Mode.OBSERVE, ready=False)
+    assert observing(R, Setting(), PluginProgress(answers=True)) == DevicePluginStatus(Mode.OBSERVE, ready=False)
 
 
 @pytest.mark.parametrize(("policy", "notes"), [("none", 0), ("", 0), ("restricted", 1)])
@@ -79,7 +79,7 @@ def test_containers_are_told_of_their_gpus_one_way_or_the_other(
 
 def test_what_follows_from_another_fault_is_not_told() -> None:
     """A plugin that is not registered for a reason, and is offered nothing, has one reason and not three."""
-    behind = Progress(answers=True, allocatable=frozenset(), healthy=GPUS, known=GPUS)
+    behind = PluginProgress(answers=True, allocatable=frozenset(), healthy=GPUS, known=GPUS)
     assert enforce(Setting(kubelet_socket=False), behind, session="").reasons == (
         "no kubelet answers in the device plugin folder",
     )
@@ -90,7 +90,7 @@ def test_what_follows_from_another_fault_is_not_told() -> None:
 def test_faults_that_do_not_follow_from_each_other_are_all_told() -> None:
     """In an order that does not change."""
     setting = Setting(kubelet_socket=False, rival="nvidia-gpu.sock", socket_path_bytes=200, cdi=False)
-    status = enforce(setting, Progress(answers=False), locked=False)
+    status = enforce(setting, PluginProgress(answers=False), locked=False)
     assert status.reasons == (
         "the path of the device plugin folder is too long for a socket",
         "no kubelet answers in the device plugin folder",
@@ -104,11 +104,14 @@ def test_faults_that_do_not_follow_from_each_other_are_all_told() -> None:
 @pytest.mark.parametrize(
     ("progress", "reason"),
     [
-        (Progress(answers=False, allocatable=GPUS, known=GPUS), "PodResources does not answer"),
-        (Progress(answers=True, allocatable=frozenset(), known=GPUS), f"no device plugin serves {R}"),
-        (Progress(answers=True, allocatable=GPUS | {"GPU-a::0"}, known=GPUS), f"devices of {R} are not whole GPUs"),
+        (PluginProgress(answers=False, allocatable=GPUS, known=GPUS), "PodResources does not answer"),
+        (PluginProgress(answers=True, allocatable=frozenset(), known=GPUS), f"no device plugin serves {R}"),
+        (
+            PluginProgress(answers=True, allocatable=GPUS | {"GPU-a::0"}, known=GPUS),
+            f"devices of {R} are not whole GPUs",
+        ),
     ],
 )
-def test_beside_another_plugin_one_fault_is_told(progress: Progress, reason: str) -> None:
+def test_beside_another_plugin_one_fault_is_told(progress: PluginProgress, reason: str) -> None:
     """The first that there is; the node is closed by it."""
     assert observing(R, Setting(), progress) == DevicePluginStatus(Mode.OBSERVE, ready=False, reasons=(reason,))

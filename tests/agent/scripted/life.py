@@ -19,9 +19,9 @@ from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.gpus.nvml.xid_events import follow_xids
-from agent.health.node import Change
-from agent.health.policy import Policy
-from agent.metrics import Metrics
+from agent.health.node import HealthChange
+from agent.health.policy import HealthPolicy
+from agent.metrics import AgentMetrics
 from agent.node.publish import Publication
 from agent.service import Agent
 from tests.agent.builders import FakeNode
@@ -44,7 +44,7 @@ class Life:
     def __init__(self, scripted: Scripted, folder: Path, patience_seconds: float = _DEADLINE_SECONDS) -> None:
         self.course: Course = {}
         self.looks: list[float] = []
-        self._metrics = Metrics("test")
+        self._metrics = AgentMetrics("test")
         self.dead_links: list[tuple[int, float]] = []
         """How many the node says are down, and since when it does."""
         self.node = FakeNode()
@@ -84,7 +84,7 @@ class Life:
     def _start(self) -> None:
         self._deaf = Event()
         self._memory = HealthFile(self._folder)
-        health = GpuHealth(lambda: self._now, Policy(), self._memory, "one boot", self._tell)
+        health = GpuHealth(lambda: self._now, HealthPolicy(), self._memory, "one boot", self._tell)
         machine = GpuMachine(
             partial(NvmlCalls(self._patience_seconds).call, self._look), Host(_NOWHERE, _NOWHERE), health
         )
@@ -112,7 +112,7 @@ class Life:
         if not self.dead_links or self.dead_links[-1][0] != dead:
             self.dead_links.append((dead, self._now))
 
-    def _tell(self, change: Change, index: int | None) -> None:
+    def _tell(self, change: HealthChange, index: int | None) -> None:
         if change.before.state is not change.after.state:
             self.course.setdefault(change.gpu, []).append((self._now, change.after.state))
 

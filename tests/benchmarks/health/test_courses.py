@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.health.policy import Policy
-from agent.health.xids import Kind, kind_of
+from agent.health.policy import HealthPolicy
+from agent.health.xids import XidKind, kind_of
 from benchmarks.health.course import Course, follow
 from benchmarks.health.facts import UnreadableFact, read_facts
 from tests.benchmarks.health.courses import CASES, Case
@@ -25,7 +25,7 @@ def course_of(told: str, folder: Path) -> Course:
     """Follow the facts, by way of a file as a user writes it."""
     file = folder / "facts.jsonl"
     file.write_text("\n".join(json.dumps(_fact(each.split())) for each in told.split(";")))
-    return follow(read_facts(file), Policy())
+    return follow(read_facts(file), HealthPolicy())
 
 
 def _fact(words: list[str]) -> dict[str, object]:
@@ -74,7 +74,7 @@ def test_a_link_is_used_again_after_five_minutes_up(tmp_path: Path) -> None:
     told = "0 a nvlink_down b; 100 a nvlink_up b; 200 b nvlink_down a; 250 b nvlink_up a"
     facts = [_fact(each.split()) for each in told.split(";")]
     (tmp_path / "facts").write_text("\n".join(map(json.dumps, facts)))
-    course = follow(read_facts(tmp_path / "facts"), Policy())
+    course = follow(read_facts(tmp_path / "facts"), HealthPolicy())
     assert [(change.t, change.state) for change in course.links["a-b"]] == [(0, "down"), (550, "up")]
     assert course.gpus == {"a": [], "b": []}
 
@@ -109,15 +109,15 @@ def test_a_line_that_is_no_fact_is_named(tmp_path: Path, line: str, reason: str)
 @pytest.mark.parametrize(
     ("kind", "numbers"),
     [
-        (Kind.LINK, (144, 145, 146, 149)),
-        (Kind.NOTICE, (63, 147, 148, 152, 153, 154, 157, 160, 165, 171, 172, 185)),
-        (Kind.LOOK, (48, 64, 140, 150, 151, 155, 158, 169)),
-        (Kind.RESET, (79, 95, 119, 120, 143)),
-        (Kind.APPLICATION, (13, 31, 82, 86, 96, 105, 126, 135, 139)),
-        (Kind.BROKEN, (142,)),
-        (Kind.HOLD, (0, 54, 74, 78, 87, 125, 136 + 1000, 159, 166)),
+        (XidKind.LINK, (144, 145, 146, 149)),
+        (XidKind.NOTICE, (63, 147, 148, 152, 153, 154, 157, 160, 165, 171, 172, 185)),
+        (XidKind.LOOK, (48, 64, 140, 150, 151, 155, 158, 169)),
+        (XidKind.RESET, (79, 95, 119, 120, 143)),
+        (XidKind.APPLICATION, (13, 31, 82, 86, 96, 105, 126, 135, 139)),
+        (XidKind.BROKEN, (142,)),
+        (XidKind.HOLD, (0, 54, 74, 78, 87, 125, 136 + 1000, 159, 166)),
     ],
 )
-def test_each_error_is_of_its_kind(kind: Kind, numbers: tuple[int, ...]) -> None:
+def test_each_error_is_of_its_kind(kind: XidKind, numbers: tuple[int, ...]) -> None:
     """The edges of what the catalogue groups."""
     assert {kind_of(number) for number in numbers} == {kind}

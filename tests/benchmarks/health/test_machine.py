@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.health.evidence import (
-    Asked,
     Back,
     Booted,
     Cleared,
@@ -22,6 +21,7 @@ from agent.health.evidence import (
     Lost,
     Margin,
     RecoveryAction,
+    RecoveryRequested,
     Reloaded,
     RemapFailed,
     Replays,
@@ -33,18 +33,18 @@ from agent.health.evidence import (
     Xid,
 )
 from agent.health.memory import HealthMemory, decode_memory, encode_memory
-from agent.health.node import NodeHealth
-from agent.health.policy import Policy
+from agent.health.node import HealthMachine
+from agent.health.policy import HealthPolicy
 from agent.health.record import State
 
-POLICY = Policy()
+POLICY = HealthPolicy()
 GPUS = ("a", "b", "c", "d")
 ALARMS = (Corrected(5000.0), WithoutSpares(1), LinkErrors(500.0), Replays(60.0), Margin(-1))
 ALL_CLEAR = (Corrected(0.0), WithoutSpares(0), LinkErrors(0.0), Replays(0.0), Margin(20))
 XIDS = (13, 43, 48, 74, 78, 79, 109, 142, 149)
 EVIDENCE: tuple[Evidence, ...] = (
     *map(Xid, XIDS),
-    *map(Asked, (None, *RecoveryAction)),
+    *map(RecoveryRequested, (None, *RecoveryAction)),
     Lost(),
     Back(),
     Uncorrected(0),
@@ -72,10 +72,10 @@ def steps_of(evidence: tuple[Evidence, ...]) -> st.SearchStrategy[list[tuple[str
 
 
 STEPS = steps_of(EVIDENCE)
-REPAIRING = (Asked, Back, Spent, Reloaded, Booted, Cleared)
+REPAIRING = (RecoveryRequested, Back, Spent, Reloaded, Booted, Cleared)
 REPAIRS: tuple[Evidence, ...] = (
     Back(),
-    Asked(RecoveryAction.NONE),
+    RecoveryRequested(RecoveryAction.NONE),
     Cordoned(""),
     Throttled(False),
     *ALL_CLEAR,
@@ -85,7 +85,7 @@ CLOSING = (
     Lost(),
     RemapFailed(),
     SramExceeded(),
-    Asked(RecoveryAction.GPU_RESET),
+    RecoveryRequested(RecoveryAction.GPU_RESET),
     Xid(48),
     Xid(74),
     Xid(78),
@@ -95,14 +95,14 @@ CLOSING = (
 LONGEST = POLICY.longest_hold + POLICY.probation + POLICY.day
 
 
-def node() -> NodeHealth:
+def node() -> HealthMachine:
     """Return a node of four healthy GPUs."""
-    health = NodeHealth(POLICY)
+    health = HealthMachine(POLICY)
     health.has(GPUS)
     return health
 
 
-def states(health: NodeHealth, now: float) -> list[State]:
+def states(health: HealthMachine, now: float) -> list[State]:
     return [health.verdict(gpu, now).state for gpu in GPUS]
 
 
@@ -184,7 +184,7 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
         health.told(gpu, evidence, now)
         kept = decode_memory(encode_memory(HealthMemory(dict(health.records), "boot")))
         assert (kept.gpus, kept.boot) == (health.records, "boot")
-        assert states(NodeHealth(POLICY, kept.gpus), now + 1) == states(health, now + 1)
+        assert states(HealthMachine(POLICY, kept.gpus), now + 1) == states(health, now + 1)
 
 
 @given(STEPS, st.lists(st.sampled_from((0.0, 0.0, 3600.0, -3600.0, 1e8, -1e8)), min_size=40, max_size=40))
@@ -277,7 +277,7 @@ def test_all_short_sequences_keep_the_laws() -> None:
         before.told("a", first, 0.0)
         before.told("a", second, wait)
         for third in EVIDENCE:
-            health, now = NodeHealth(POLICY, before.records), 2 * wait
+            health, now = HealthMachine(POLICY, before.records), 2 * wait
             health.told("a", third, now)
             verdict = health.verdict("a", now)
             seen.add(verdict.state)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.health.evidence import Asked, Lost, RecoveryAction, Xid
+from agent.health.evidence import Lost, RecoveryAction, RecoveryRequested, Xid
 from benchmarks.cli import app
 from benchmarks.health.year.incidents import DAY, HOUR, Fleet, Incident, draw_incidents
 from benchmarks.health.year.kinds import KINDS, Cure, Kind
@@ -171,7 +171,7 @@ def test_the_plugin_passes_over_six_errors(number: int) -> None:
     policy.told(0, Xid(number), 0.0)
     assert policy.takes_pods(0, 0.0)
     policy.told(0, Xid(number + 1000), 0.0)
-    policy.told(0, Asked(RecoveryAction.NONE), 1.0)
+    policy.told(0, RecoveryRequested(RecoveryAction.NONE), 1.0)
     assert not policy.takes_pods(0, 1e9)
     policy.restarted(1e9)
     assert policy.takes_pods(0, 1e9)

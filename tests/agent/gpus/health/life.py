@@ -9,7 +9,7 @@ from agent.gpus.critical_errors import CriticalError
 from agent.gpus.facts import Known
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from topology.annotations.overrides import Override, encode_overrides
 from topology.node.status import NodeStatus
@@ -23,7 +23,7 @@ class Life:
     def __init__(self, folder: Path | None = None, boot: str = "boot-1", now: float = 0.0) -> None:
         self.now = now
         self.file = HealthFile(folder) if folder else None
-        self.health = GpuHealth(lambda: self.now, Policy(hold=HOLD), self.file, boot)
+        self.health = GpuHealth(lambda: self.now, HealthPolicy(hold=HOLD), self.file, boot)
 
     def has(self, uuid: str, number: int) -> bool:
         return self.health.happened(CriticalError(uuid, number))

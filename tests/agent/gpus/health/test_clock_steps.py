@@ -14,16 +14,16 @@ from agent.health import evidence
 from agent.health.clock_steps import last_event, moved
 from agent.health.concerns import Concern, HeldConcern
 from agent.health.links import NodeLinks
-from agent.health.node import NodeHealth
-from agent.health.policy import Policy
-from agent.health.record import Closure, Failure, GpuRecord, Incident, Repair, State, Verdict, Way
+from agent.health.node import HealthMachine
+from agent.health.policy import HealthPolicy
+from agent.health.record import Closure, GpuFailure, GpuIncident, GpuRecord, Repair, State, Verdict, Way
 from agent.health.throttling import Spell
 from tests.agent.builders import discovery, machine_of
 from topology.node.status import GpuStatus, LinkFault
 
 NOW = 1_800_000_000.0
 HOUR, YEAR = 3600.0, 365 * 86_400.0
-POLICY = Policy(hold=300.0)
+POLICY = HealthPolicy(hold=300.0)
 STEPS = [HOUR, 10 * YEAR, -HOUR, -10 * YEAR, 1000.0 - NOW]
 CLOSES = 999
 """A critical error that nobody knows: it closes a GPU for a hold."""
@@ -157,14 +157,14 @@ def test_small_steps_leave_what_is_published_as_it_is(machine: Machine) -> None:
 
 def record_at(now: float) -> GpuRecord:
     """Build a record in which each time that there can be is set."""
-    incident = Incident(now - 5.0, now - 4.0, "xid 79")
+    incident = GpuIncident(now - 5.0, now - 4.0, "xid 79")
     closure = Closure("xid 79", now - 4.0, now + 300.0, Way.RESET, reset_at=now - 2.0, clear_at=now - 1.0)
     return GpuRecord(
         incidents=(incident,),
         applications=(incident,),
         closure=closure,
         closed_before=closure,
-        failure=Failure("row remap failed", now - 3.0, Repair.NONE),
+        failure=GpuFailure("row remap failed", now - 3.0, Repair.NONE),
         repairs=(now - 7.0, now - 6.0),
         suspect_until=now + 50.0,
         throttled=(Spell(now - 9.0, now - 8.0), Spell(now - 7.0)),
@@ -183,12 +183,12 @@ def test_each_time_of_a_record_moves(step: float) -> None:
 
 def test_what_happened_in_the_future_counts_as_of_now() -> None:
     """Of a file that says no more: ten years ahead are not ten years closed, and a day later all is well."""
-    health = NodeHealth(POLICY)
+    health = HealthMachine(POLICY)
     health.has(["g", "h"])
     wrong = NOW + 10 * YEAR
     health.told("g", evidence.Xid(CLOSES), wrong)
     assert health.verdict("g", wrong + 1.0).state is State.QUARANTINED
-    kept = NodeHealth(POLICY, health.records)
+    kept = HealthMachine(POLICY, health.records)
     for each in (health, kept):
         found = each.verdict("g", NOW)
         assert (found.state, found.until) == (State.QUARANTINED, NOW + POLICY.hold)
@@ -208,7 +208,7 @@ def test_what_happened_in_the_future_counts_as_of_now() -> None:
 )
 def test_no_suspicion_from_the_future_outlasts_its_time(events: list[tuple[evidence.Evidence, float]]) -> None:
     """It begins now, and ends in a day at the latest."""
-    health, later = NodeHealth(POLICY), NOW + 10 * YEAR
+    health, later = HealthMachine(POLICY), NOW + 10 * YEAR
     health.has(["g"])
     health.told("g", evidence.Uncorrected(0), later)
     for told, seconds in events:

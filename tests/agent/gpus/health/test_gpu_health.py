@@ -17,7 +17,7 @@ from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.reader import read_nvml
 from agent.health.evidence import RecoveryAction
 from agent.health.memory import HealthMemory, encode_memory
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from tests.agent.builders import discovery, machine_of
 from tests.agent.gpus.health.life import HOLD, Life, said
 from tests.nvml.library import FakeNvml, machine
@@ -43,7 +43,9 @@ def test_each_change_is_told_with_the_gpus_index() -> None:
     told: list[tuple[str, int | None, str]] = []
     life = Life()
     life.health = GpuHealth(
-        lambda: life.now, Policy(), tell=lambda change, index: told.append((change.gpu, index, change.after.state))
+        lambda: life.now,
+        HealthPolicy(),
+        tell=lambda change, index: told.append((change.gpu, index, change.after.state)),
     )
     life.look()
     life.now = 90.7
@@ -159,7 +161,7 @@ def test_probation_ends_however_often_somebody_looks(lost: bool) -> None:
 def test_a_look_that_finds_nothing_new_is_no_write() -> None:
     """Energy that grows is nothing new, but where a GPU waits for a reset."""
     life, writes = Life(), Writes()
-    kept, life.health = writes.kept, GpuHealth(lambda: life.now, Policy(), writes)
+    kept, life.health = writes.kept, GpuHealth(lambda: life.now, HealthPolicy(), writes)
     for spent in range(5_000, 5_010):
         life.now += 30.0
         life.look(energy_millijoules=Known(spent))
@@ -174,7 +176,7 @@ def test_a_look_that_finds_nothing_new_is_no_write() -> None:
 def test_what_goes_on_as_it_is_is_no_write() -> None:
     """Two concerns that stand, and counters that rise slowly."""
     life, memory = Life(), Writes()
-    life.health = GpuHealth(lambda: life.now, Policy(), memory)
+    life.health = GpuHealth(lambda: life.now, HealthPolicy(), memory)
     life.look(banks_without_spares=Known(1), margin_celsius=Known(0))
     for corrected in range(10):
         life.now += 30.0
@@ -264,7 +266,7 @@ def test_a_person_opens_a_gpu_whose_row_remap_failed(fake_nvml: FakeNvml, tmp_pa
     """NVML says so for ever, and people still read it."""
     described = tmp_path / "machine.nvml"
     described.write_text(machine("watched_h100").read_text() + "gpu 1 remap_failure 1\n")
-    health = GpuHealth(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, HealthPolicy())
     whole = GpuMachine(read_nvml, Host(tmp_path, tmp_path), health)
     with fake_nvml.loaded(described):
         closed = whole.discover(NOTHING)
@@ -435,7 +437,7 @@ def test_what_is_watched_may_fail_without_a_word_about_the_gpu(fake_nvml: FakeNv
     )
     described = tmp_path / "machine.nvml"
     described.write_text(machine("hgx_h100").read_text())
-    health = GpuHealth(lambda: 1e9, Policy())
+    health = GpuHealth(lambda: 1e9, HealthPolicy())
     whole = GpuMachine(read_nvml, Host(tmp_path, tmp_path), health)
     with fake_nvml.loaded(described):
         before = whole.discover(NOTHING)

@@ -17,13 +17,13 @@ from agent.gpus.machine import GpuMachine
 from agent.gpus.nvlinks import Downgrade
 from agent.gpus.nvml.reader import read_nvml
 from agent.health.links import LinkChange
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from tests.agent.builders import gpu_facts, machine_of
 from tests.nvml.library import FakeNvml, machine
 from topology.node.status import LinkFault
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000"
-UP = Policy().link_up
+UP = HealthPolicy().link_up
 
 
 class Life:
@@ -36,7 +36,7 @@ class Life:
         self.told: list[LinkChange] = []
         health = GpuHealth(
             lambda: self.now,
-            Policy(),
+            HealthPolicy(),
             self.file,
             boot,
             tell_links=lambda change, index: self.told.append(change) if index is not None else None,
@@ -185,7 +185,7 @@ def test_the_only_bridge_of_two_gpus_is_missed_though_no_sibling_has_one(fake_nv
 def test_what_nvml_does_not_say_changes_nothing() -> None:
     """A link of which nothing is told now is neither down nor up; one that waits goes on waiting."""
     now = 0.0
-    health = GpuHealth(lambda: now, Policy())
+    health = GpuHealth(lambda: now, HealthPolicy())
     silent = Missing(Gap.FAILED, "UNKNOWN")
 
     def usable(active: Answer[bool]) -> Answer[bool]:
@@ -205,7 +205,7 @@ def test_what_nvml_does_not_say_changes_nothing() -> None:
 
 def test_a_gpu_without_a_name_or_whose_links_are_not_told_is_left_as_it_is() -> None:
     """There is nothing to remember it by."""
-    health = GpuHealth(lambda: 0.0, Policy())
+    health = GpuHealth(lambda: 0.0, HealthPolicy())
     nameless = Known(gpu_facts(nvlinks=Known((NvLink(0, Known(True), Known(FarEnd.SWITCH), None),))))
     facts = replace(
         machine_of("GPU-0"), gpus=(nameless, Missing(Gap.LOST, "GPU_IS_LOST"), Known(gpu_facts(uuid=Known("GPU-1"))))

@@ -14,7 +14,7 @@ from agent.gpus.critical_errors import Coverage, CriticalError
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.xid_watch import XidWatch
 from agent.gpus.nvml.xid_events import follow_xids
-from agent.health.policy import Policy
+from agent.health.policy import HealthPolicy
 from tests.extender.polling import until
 from tests.nvml.library import FakeNvml
 
@@ -79,7 +79,7 @@ def test_driver_without_events_is_unavailable(line: str, described: Described, l
 
 async def test_listener_says_how_well_it_hears_and_has_the_agent_discover() -> None:
     """When it begins, when a GPU gets an error, when NVML fails; a failure is tried again after a while."""
-    health, discoveries = GpuHealth(lambda: 0.0, Policy()), list[Coverage | None]()
+    health, discoveries = GpuHealth(lambda: 0.0, HealthPolicy()), list[Coverage | None]()
 
     def follow() -> Generator[Coverage | CriticalError | None, None, None]:
         yield Coverage()

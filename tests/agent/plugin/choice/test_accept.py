@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.plugin.choice.choose import Basis, Grant, Refusal, accept
+from agent.plugin.choice.choose import AllocationRefusal, Basis, Grant, accept
 from agent.plugin.pods.identify import Identity, Planned, Unknown, Unplanned
 from tests.agent.plans import FirstCome, by_key, planned
 
@@ -23,7 +23,7 @@ def test_a_gpu_that_is_promised_to_another_pod_is_not_accepted(who: Identity, ta
     """The kubelet need not take what it was told; half a promise is one, too."""
     theirs = ", ".join(sorted(OTHER.gpus.intersection(taken)))
     answer = accept(frozenset(taken), NONE, who, PLANS, ANY)
-    assert answer == Refusal(f"the kubelet took {theirs}, promised to another pod")
+    assert answer == AllocationRefusal(f"the kubelet took {theirs}, promised to another pod")
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_what_nobody_else_was_promised_is_accepted(who: Identity, taken: str, ba
 def test_a_pod_that_takes_no_others_is_refused_what_is_free() -> None:
     """One GPU of its own does not make up for one that is not."""
     answer = accept(frozenset("bf"), NONE, Planned(EXACT, "main"), by_key(EXACT), ANY)
-    assert answer == Refusal("the kubelet took b, f, promised are a, b")
+    assert answer == AllocationRefusal("the kubelet took b, f, promised are a, b")
 
 
 def test_who_may_be_a_pod_that_takes_no_others_is_refused_what_is_free() -> None:
     """Nobody can say whether these are its own."""
     answer = accept(frozenset("ef"), NONE, Unknown("nobody knows", (OTHER, EXACT)), by_key(OTHER, EXACT), ANY)
-    assert answer == Refusal("nobody knows, and one of them takes its own GPUs only")
+    assert answer == AllocationRefusal("nobody knows, and one of them takes its own GPUs only")
 
 
 def test_a_gpu_that_another_container_holds_is_not_accepted() -> None:
     """The kubelet's own list is against it, though it is the pod's own."""
     answer = accept(frozenset("ab"), frozenset("bx"), Planned(ME, "main"), PLANS, ANY)
-    assert answer == Refusal("the kubelet took b, which it lists with another container")
+    assert answer == AllocationRefusal("the kubelet took b, which it lists with another container")

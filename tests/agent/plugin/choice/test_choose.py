@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.plugin.choice.best import Scorer
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal, accept, choose
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant, accept, choose
 from agent.plugin.pods.identify import Identity, Planned, Unknown, Unplanned
 from agent.plugin.pods.listed_pods import PodPlan
 from tests.agent.plans import FirstCome, by_key, planned
@@ -129,13 +129,13 @@ def test_without_its_gpus_a_pod_takes_others_or_refuses(exact: bool, expected: G
     """As it says itself; what another pod is promised is left alone."""
     plan, other = planned("a", exact=exact, main="ab"), planned("b", main="ef")
     answer = choose(ask("bcdef", 2), NONE, Planned(plan, "main"), by_key(plan, other), ANY)
-    assert answer == (expected or Refusal("GPU a promised to the pod cannot be had"))
+    assert answer == (expected or AllocationRefusal("GPU a promised to the pod cannot be had"))
 
 
 def test_stray_is_refused_when_only_promised_gpus_are_left() -> None:
     """A pod that came around the extender never takes what is another's."""
     answer = choose(ask("abc", 2), NONE, Unplanned(), by_key(planned("b", main="ab")), ANY)
-    assert answer == Refusal("only 1 of 3 GPUs are promised to no other pod")
+    assert answer == AllocationRefusal("only 1 of 3 GPUs are promised to no other pod")
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -143,7 +143,7 @@ def test_pod_that_cannot_be_told_is_treated_by_the_strictest_that_it_may_be(exac
     """If one of them takes its own GPUs only, no guess will do."""
     who = Unknown("nobody knows", (planned("a", exact=exact, main="ab"), planned("b", main="cd")))
     answer = choose(ask("abcdef", 2), NONE, who, by_key(*who.plans), ANY)
-    assert isinstance(answer, Refusal) if exact else answer == Grant(("e", "f"), Basis.UNPLANNED)
+    assert isinstance(answer, AllocationRefusal) if exact else answer == Grant(("e", "f"), Basis.UNPLANNED)
 
 
 def test_last_resort_is_the_fastest_set() -> None:

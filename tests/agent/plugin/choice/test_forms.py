@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant
 from agent.plugin.choice.forms import Shared, Whole
 from agent.plugin.choice.shares import Shareable
 from agent.plugin.devices.share_devices import share_devices
@@ -20,7 +20,7 @@ def test_no_whole_gpu_is_given_of_which_anybody_holds_a_part() -> None:
     """The kubelet offers it as long as its device was not withdrawn."""
     ask = Ask(frozenset("ab"), frozenset(), 1)
     assert WHOLE.choose(ask, A_PART, Unplanned(), {}) == Grant(("b",), Basis.UNPLANNED)
-    assert isinstance(WHOLE.accept(frozenset("a"), A_PART, Unplanned(), {}), Refusal)
+    assert isinstance(WHOLE.accept(frozenset("a"), A_PART, Unplanned(), {}), AllocationRefusal)
 
 
 def test_no_whole_gpu_is_given_of_which_anybody_is_promised_a_part() -> None:
@@ -56,9 +56,9 @@ def test_a_share_is_chosen_and_judged_by_what_may_be_shared() -> None:
     ask = Ask(part("a", 0, 4) | part("b", 0, 4), frozenset(), 3)
     plans = by_key(shares("late", main=("a", 2)))
     assert SHARED.choose(ask, [], Unplanned(), plans) == Grant(share_devices("b", 3), Basis.UNPLANNED)
-    assert isinstance(SHARED.accept(part("a", 0, 3), [], Unplanned(), plans), Refusal)
+    assert isinstance(SHARED.accept(part("a", 0, 3), [], Unplanned(), plans), AllocationRefusal)
     none = Shared(FirstCome, lambda: Shareable({"a": 4, "b": 4}, 0))
-    assert isinstance(none.choose(ask, [], Unplanned(), {}), Refusal)
+    assert isinstance(none.choose(ask, [], Unplanned(), {}), AllocationRefusal)
 
 
 def test_only_the_first_part_of_a_gpu_waits_until_nobody_computes_there() -> None:

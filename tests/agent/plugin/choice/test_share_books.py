@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant
 from agent.plugin.choice.forms import Shared
 from agent.plugin.choice.shares import Books, Shareable, accept_share, choose_share
 from agent.plugin.devices.share_devices import share_devices
@@ -105,7 +105,7 @@ def test_no_part_is_given_of_a_gpu_that_a_container_holds_whole() -> None:
     """Not even to a pod with the last place to go to."""
     there = [holding("x", {"a"}), holding("y", {"b"}), holding("z", {"c"})]
     answer = choose_share(Ask(EVERYTHING, frozenset(), 4), there, Unplanned(), {}, ALL, FirstCome())
-    assert answer == Refusal("no GPU has 4 GiB left that are promised to no other pod")
+    assert answer == AllocationRefusal("no GPU has 4 GiB left that are promised to no other pod")
 
 
 def test_planned_share_may_be_the_last_of_its_gpu() -> None:
@@ -165,8 +165,8 @@ def test_one_who_may_be_any_is_refused_where_one_of_them_takes_its_own_only(
     """All others adopt what is nobody's."""
     plans = tuple(shares(f"p{number}", main=("a", 4), exact=each) for number, each in enumerate(exact))
     who = Unknown("nobody knows", plans)
-    assert isinstance(chosen(2, who, *plans), Refusal) is refused
-    assert isinstance(accept_share(part("b", 0, 2), NOBODY, who, by_key(*plans), ALL), Refusal) is refused
+    assert isinstance(chosen(2, who, *plans), AllocationRefusal) is refused
+    assert isinstance(accept_share(part("b", 0, 2), NOBODY, who, by_key(*plans), ALL), AllocationRefusal) is refused
     if not refused:
         answer = chosen(2, who, *plans)
         assert isinstance(answer, Grant) and answer.basis is Basis.UNPLANNED
@@ -185,4 +185,4 @@ def test_gpus_of_which_parts_were_taken_are_named_in_their_order() -> None:
     """One fault is one message."""
     devices = frozenset(device for gpu in "hgfedcba" for device in share_devices(gpu, 1))
     answer = accept_share(devices, NOBODY, Unplanned(), {}, ALL)
-    assert answer == Refusal("the kubelet took parts of a, b, c, d, e, f, g, h, and a share is of one GPU")
+    assert answer == AllocationRefusal("the kubelet took parts of a, b, c, d, e, f, g, h, and a share is of one GPU")

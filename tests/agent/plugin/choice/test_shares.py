@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant
 from agent.plugin.choice.shares import Shareable, accept_share, choose_share
 from agent.plugin.devices.offers import gpu_of
 from agent.plugin.devices.share_devices import share_devices
@@ -48,13 +48,13 @@ def free(*pods: ListedPod, gib: Mapping[str, int] = GIB) -> frozenset[str]:
 
 def chosen(
     size: int, who: Identity, *plans: PodPlan, pods: list[ListedPod] = NOBODY, shareable: Shareable = ALL
-) -> Grant | Refusal:
+) -> Grant | AllocationRefusal:
     """Return the answer to GetPreferredAllocation."""
     ask = Ask(free(*pods), frozenset(), size)
     return choose_share(ask, pods, who, by_key(*plans), shareable, FirstCome())
 
 
-def gpu_chosen(answer: Grant | Refusal) -> str:
+def gpu_chosen(answer: Grant | AllocationRefusal) -> str:
     """Return the one GPU that was chosen."""
     assert isinstance(answer, Grant), answer
     (gpu,) = {gpu_of(device) for device in answer.gpus}
@@ -78,8 +78,8 @@ def test_gpu_that_somebody_holds_whole_is_not_shared_though_the_ledger_says_so()
         who = Planned(plan, "main")
         ask = Ask(everything | free(*taken), frozenset(), 4)
         answer = choose_share(ask, taken, who, by_key(plan), ALL, FirstCome())
-        assert isinstance(answer, Refusal) if exact else gpu_chosen(answer) == "b"
-        assert isinstance(accept_share(part("a", 0, 4), taken, who, by_key(plan), ALL), Refusal)
+        assert isinstance(answer, AllocationRefusal) if exact else gpu_chosen(answer) == "b"
+        assert isinstance(accept_share(part("a", 0, 4), taken, who, by_key(plan), ALL), AllocationRefusal)
 
 
 def test_each_container_gets_the_gpu_of_its_claim() -> None:
@@ -93,7 +93,7 @@ def test_each_container_gets_the_gpu_of_its_claim() -> None:
 def test_pod_that_wants_its_own_gpu_is_refused_where_that_is_full() -> None:
     """Though there is room elsewhere."""
     plan, pods = shares("p", main=("a", 4), exact=True), [holding("other", part("a", 0, 7))]
-    assert isinstance(chosen(4, Planned(plan, "main"), plan, pods=pods), Refusal)
+    assert isinstance(chosen(4, Planned(plan, "main"), plan, pods=pods), AllocationRefusal)
     adopting = shares("p", main=("a", 4))
     answer = chosen(4, Planned(adopting, "main"), adopting, pods=pods)
     assert (gpu_chosen(answer), answer.basis if isinstance(answer, Grant) else "") == ("b", Basis.ADOPTED)
@@ -113,7 +113,9 @@ def test_stray_gets_nothing_of_a_gpu_that_is_whole() -> None:
     plan, pods = planned("whole", main="a"), [holding("other", {"b"})]
     assert gpu_chosen(chosen(5, Unplanned(), plan, pods=pods)) == "c"
     both = [*pods, holding("third", {"c"})]
-    assert chosen(5, Unplanned(), plan, pods=both) == Refusal("no GPU has 5 GiB left that are promised to no other pod")
+    assert chosen(5, Unplanned(), plan, pods=both) == AllocationRefusal(
+        "no GPU has 5 GiB left that are promised to no other pod"
+    )
 
 
 def test_stray_is_of_no_class() -> None:
@@ -128,7 +130,7 @@ def test_stray_makes_no_more_gpus_shared_than_may_be() -> None:
     """It takes what is left of those that are."""
     there = shares("there", main=("b", 6))
     answer = chosen(5, Unplanned(), there, shareable=Shareable(GIB, 1))
-    assert answer == Refusal("no GPU has 5 GiB left that are promised to no other pod")
+    assert answer == AllocationRefusal("no GPU has 5 GiB left that are promised to no other pod")
     assert gpu_chosen(chosen(4, Unplanned(), there, shareable=Shareable(GIB, 1))) == "b"
 
 
@@ -137,13 +139,13 @@ def test_what_is_promised_to_an_elder_namesake_stays_promised() -> None:
     plan = PodPlan(
         "ml", "p", "uid", {"main": frozenset("b")}, former=frozenset("a"), memory_gib={"main": 2}, former_gib={"a": 9}
     )
-    assert isinstance(chosen(10, Unplanned(), plan, pods=[holding("x", {"c"})]), Refusal)
+    assert isinstance(chosen(10, Unplanned(), plan, pods=[holding("x", {"c"})]), AllocationRefusal)
 
 
 def test_nobody_knows_who_asks_and_one_of_them_takes_its_own_only() -> None:
     """Then it is better refused than wrong."""
     plan = shares("p", main=("a", 4), exact=True)
-    assert isinstance(chosen(4, Unknown("nobody knows", (plan,)), plan), Refusal)
+    assert isinstance(chosen(4, Unknown("nobody knows", (plan,)), plan), AllocationRefusal)
 
 
 def test_what_an_init_container_leaves_stays_on_its_gpu() -> None:
@@ -155,7 +157,7 @@ def test_what_an_init_container_leaves_stays_on_its_gpu() -> None:
     assert kept <= {*answer.gpus}
     assert gpu_chosen(answer) == "b"
     both = choose_share(Ask(free(), kept | part("a", 0, 1), 6), NOBODY, Unplanned(), {}, ALL, FirstCome())
-    assert isinstance(both, Refusal)
+    assert isinstance(both, AllocationRefusal)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_what_would_rob_somebody_is_refused(
 ) -> None:
     """Each for its own reason."""
     answer = accept_share(devices, pods, who, by_key(*plans), ALL)
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, AllocationRefusal)
     assert reason in answer.reason
 
 

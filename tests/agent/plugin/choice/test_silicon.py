@@ -6,8 +6,8 @@ import pytest
 
 from agent.kubelet.serving.devices import DeviceLists
 from agent.kubelet.serving.offering import Offering
-from agent.plugin.choice.choose import Ask, Basis, Grant, Refusal
-from agent.plugin.choice.forms import Form, Shared, Whole
+from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant
+from agent.plugin.choice.forms import DeviceForm, Shared, Whole
 from agent.plugin.choice.shares import Shareable
 from agent.plugin.pods.holders import held_of
 from agent.plugin.pods.identify import Identity, Planned, Unplanned
@@ -42,7 +42,9 @@ def plan(name: str, *devices: str, exact: bool = False, **parents: str) -> PodPl
     return PodPlan("ml", name, f"uid-{name}", {"main": frozenset(devices)}, exact, parents=parents)
 
 
-def choose(form: Form, pods: list[ListedPod], who: Identity, *plans: PodPlan, of: frozenset[str] = OFFERED) -> set[str]:
+def choose(
+    form: DeviceForm, pods: list[ListedPod], who: Identity, *plans: PodPlan, of: frozenset[str] = OFFERED
+) -> set[str]:
     """Return all devices that may be had, asked for one by one."""
     answers = (form.choose(Ask(frozenset({device}), frozenset(), 1), pods, who, by_key(*plans)) for device in of)
     return {device for answer in answers if isinstance(answer, Grant) for device in answer.gpus}
@@ -56,7 +58,7 @@ def test_what_a_container_holds_keeps_its_silicon_from_others(held: str, exclude
         for who, plans in ((Unplanned(), ()), (Planned(mine, "main"), (mine,))):
             assert (device in choose(WHOLE, holding(held), who, *plans)) == (device not in excluded)
             accepted = WHOLE.accept(frozenset({device}), holding(held), who, by_key(*plans))
-            assert isinstance(accepted, Refusal) == (device in excluded)
+            assert isinstance(accepted, AllocationRefusal) == (device in excluded)
 
 
 @pytest.mark.parametrize(("promised", "excluded"), [case for case in EXCLUDED if "::" not in case[0]])
@@ -67,7 +69,7 @@ def test_what_a_pod_is_promised_keeps_its_silicon_from_others(promised: str, exc
         assert choose(WHOLE, holding(), who, *plans) == OFFERED - excluded
         for device in OFFERED:
             accepted = WHOLE.accept(frozenset({device}), holding(), who, by_key(*plans))
-            assert isinstance(accepted, Refusal) == (device in excluded)
+            assert isinstance(accepted, AllocationRefusal) == (device in excluded)
     robbed = {device for device in OFFERED if WHOLE.robbed(frozenset({device}), [], ("ml", "p"), by_key(theirs))}
     assert robbed == excluded
 
@@ -79,7 +81,7 @@ def test_a_pod_gets_another_device_for_one_whose_silicon_is_held() -> None:
     answer = WHOLE.choose(ask, holding("MIG-3old", "GPU-1"), who, by_key(who.plan))
     assert answer == Grant(("GPU-4",), Basis.ADOPTED)
     exact = Planned(plan("p", "GPU-3", exact=True), "main")
-    assert isinstance(WHOLE.choose(ask, holding("MIG-3old"), exact, by_key(exact.plan)), Refusal)
+    assert isinstance(WHOLE.choose(ask, holding("MIG-3old"), exact, by_key(exact.plan)), AllocationRefusal)
 
 
 def test_the_ledger_tells_of_which_gpu_a_slice_was() -> None:
@@ -101,7 +103,7 @@ def test_no_share_is_of_a_gpu_of_which_somebody_has_a_slice(*, is_promised: bool
     assert choose(SHARED, pods, Unplanned(), *others, of=SHARES) == {each for each in SHARES if "GPU-4" in each}
     for gpu in ("GPU-3", "GPU-4"):
         accepted = SHARED.accept(frozenset({f"{gpu}::0"}), pods, Unplanned(), by_key(*others))
-        assert isinstance(accepted, Refusal) == (gpu == "GPU-3")
+        assert isinstance(accepted, AllocationRefusal) == (gpu == "GPU-3")
     assert bool(SHARED.robbed(frozenset({"GPU-3::0"}), pods, ("ml", "p"), by_key(*others)))
     assert not SHARED.robbed(frozenset({"GPU-4::0"}), pods, ("ml", "p"), by_key(*others))
 
@@ -111,7 +113,7 @@ def test_a_planned_share_is_not_of_a_gpu_of_which_a_container_has_a_slice() -> N
     mine = PodPlan("ml", "p", "uid-p", {"main": frozenset({"GPU-3"})}, exact=True, memory_gib={"main": 1})
     who = Planned(mine, "main")
     assert not choose(SHARED, holding("MIG-3old"), who, mine, of=SHARES)
-    assert isinstance(SHARED.accept(frozenset({"GPU-3::0"}), holding("MIG-3old"), who, by_key(mine)), Refusal)
+    assert isinstance(SHARED.accept(frozenset({"GPU-3::0"}), holding("MIG-3old"), who, by_key(mine)), AllocationRefusal)
 
 
 def test_holders_of_slices_that_are_gone_are_reported() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.plugin.pods.arrivals import Arrivals
+from agent.plugin.pods.arrivals import PodArrivals
 from agent.plugin.pods.identify import Planned, Unknown, Unplanned, identify
 from agent.plugin.pods.listed_pods import ListedPod, plans_of, promised_to_others
 from tests.agent.plans import by_key, listed, planned
@@ -15,7 +15,7 @@ from topology.annotations.records import Claim, Ledger
 
 def asks(size: int, *pods: ListedPod, plans: object = (), before: Sequence[Sequence[ListedPod]] = ()) -> object:
     """Return who asks, when `pods` are listed now, and these were `before`, in order."""
-    arrivals = Arrivals()
+    arrivals = PodArrivals()
     for looked in (*before, pods):
         arrivals.saw(looked)
     return identify(pods, arrivals.newest, by_key(*plans), size)  # type: ignore[misc]
