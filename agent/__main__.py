@@ -16,7 +16,7 @@ import typer
 
 from agent.config import AgentConfiguration, load
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import Discovery, discover
+from agent.gpus.discovery import NodeDiscovery, discover
 from agent.gpus.host import Host
 from agent.gpus.nvml.reader import read_nvml
 from extender.kit import logs
@@ -94,7 +94,7 @@ def _print_once(settings: AgentConfiguration, output: OnceOutput) -> None:
     print(text, end="")
 
 
-def _warnings(discovery: Discovery) -> list[str]:
+def _warnings(discovery: NodeDiscovery) -> list[str]:
     indexes = {gpu.uuid: f"GPU{gpu.index}" for gpu in discovery.topology.gpus}
     lines = [
         f"{indexes.get(gpu.uuid, gpu.uuid)}: {', '.join(gpu.reasons)}" for gpu in discovery.status.gpus if gpu.reasons

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from agent.gpu_metrics import GpuSeries
 from agent.gpus.activity import Activity
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.health.readings import GpuReading
 from agent.health.record import State
 from agent.monitoring.series import ActivitySeries, HolderSeries
@@ -67,7 +67,7 @@ class AgentMetrics:
         """Note how long it took to read what the GPUs do."""
         self._sampling_seconds.set(seconds)
 
-    def saw(self, discovery: Discovery, duration_seconds: float) -> None:
+    def saw(self, discovery: NodeDiscovery, duration_seconds: float) -> None:
         """Count what a discovery gave."""
         self._discovery_seconds.set(duration_seconds)
         healthy = sum(gpu.healthy for gpu in discovery.status.gpus)

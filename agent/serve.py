@@ -43,7 +43,7 @@ from agent.metrics import AgentMetrics
 from agent.monitoring.dcgm import DcgmExporter, answers_as_dcgm
 from agent.monitoring.sampler import Sampler
 from agent.news import News
-from agent.node.condition import GpuCondition
+from agent.node.condition import ConditionKeeper
 from agent.node.events import NodeEvent, NodeEvents
 from agent.node.kube import KubernetesNode
 from agent.node.publish import Publication
@@ -116,7 +116,7 @@ def serve(settings: AgentConfiguration, node_name: str, host: Host) -> None:
         metrics,
         time.monotonic,
         kubelet=kubelet,
-        condition=GpuCondition(node, time.monotonic) if settings.publish.condition else None,
+        condition=ConditionKeeper(node, time.monotonic) if settings.publish.condition else None,
     )
 
     def heard(version: NodeVersion) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import structlog
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import NOTHING, Discovery
+from agent.gpus.discovery import NOTHING, NodeDiscovery
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import AgentMetrics
-from agent.node.condition import GpuCondition
+from agent.node.condition import ConditionKeeper
 from agent.node.kube import NodePort
 from agent.node.look import KubeletPort, Look
 from agent.node.publish import Patch, Publication
@@ -44,7 +44,7 @@ class Agent:
         clock: Callable[[], float],
         *,
         kubelet: KubeletPort | None = None,
-        condition: GpuCondition | None = None,
+        condition: ConditionKeeper | None = None,
     ) -> None:
         self._machine = machine
         self._node = node
@@ -54,7 +54,7 @@ class Agent:
         self._kubelet = kubelet
         self._condition = condition
         self._before = NOTHING
-        self._discovery: Discovery | None = None
+        self._discovery: NodeDiscovery | None = None
         self._heard: NodeVersion | None = None
         self._turned_at = clock()
         self._hangs = False
@@ -139,7 +139,7 @@ class Agent:
         if self._before is NOTHING:
             self._before = self._publication.last_discovery()
 
-    def _discover(self) -> Discovery | None:
+    def _discover(self) -> NodeDiscovery | None:
         """Return what the node is now, or `None` when it has no NVML and never had GPUs."""
         self._hangs = False
         try:

@@ -56,6 +56,11 @@ def test_no_module_name_repeats_in_the_agent() -> None:
     assert repeated_modules(ROOT, "agent") == {}
 
 
+def test_no_name_of_a_public_class_repeats_in_the_agent() -> None:
+    """Neither in a search nor in a stack trace is one taken for the other."""
+    assert repeated_classes(ROOT, "agent") == {}
+
+
 def test_no_class_of_the_agent_sets_many_attributes() -> None:
     """One that does has several duties."""
     assert large_classes(ROOT, "agent") == {}

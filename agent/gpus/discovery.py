@@ -34,7 +34,7 @@ from topology.node.status import LinkFault, NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Discovery:
+class NodeDiscovery:
     """What NVML and the host said of the node at one moment."""
 
     topology: NodeTopology
@@ -49,20 +49,22 @@ class Discovery:
 
 
 MAY_NOT_ASK = Missing(Gap.FAILED, "NO_PERMISSION")
-NOTHING = Discovery(NodeTopology(()), NodeStatus(0))
+NOTHING = NodeDiscovery(NodeTopology(()), NodeStatus(0))
 """What is known before the first one."""
 
 
-def discover(facts: NvmlFacts, host: Host, before: Discovery = NOTHING, ignored: Collection[str] = ()) -> Discovery:
+def discover(
+    facts: NvmlFacts, host: Host, before: NodeDiscovery = NOTHING, ignored: Collection[str] = ()
+) -> NodeDiscovery:
     """Return what the node is now; `before` is what this one will replace, `ignored` are programs that may compute."""
     found = _Findings(facts, host, before)
-    return Discovery(found.topology(), found.status(), found.computing(ignored), found.minors())
+    return NodeDiscovery(found.topology(), found.status(), found.computing(ignored), found.minors())
 
 
 class _Findings:
     """What comes of the facts; GPUs are named by NVML's index throughout."""
 
-    def __init__(self, facts: NvmlFacts, host: Host, before: Discovery) -> None:
+    def __init__(self, facts: NvmlFacts, host: Host, before: NodeDiscovery) -> None:
         self._facts = facts
         self._host = host
         self._gpus, self._nameless = _identified(facts)

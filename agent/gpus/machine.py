@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from agent.gpus.discovery import Discovery, discover
+from agent.gpus.discovery import NodeDiscovery, discover
 from agent.gpus.facts import NvmlFacts, NvmlPort
 from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health.gpu_health import GpuHealth
@@ -34,21 +34,21 @@ class GpuMachine:
         """Whether it is better to look less often."""
         return self.health is not None and self.health.in_storm
 
-    def discover(self, before: Discovery) -> Discovery:
+    def discover(self, before: NodeDiscovery) -> NodeDiscovery:
         """Return what the node is now; `before` is what this one will replace; raises `NvmlUnavailable`."""
         facts = self.read_nvml()
         usable = self.health.usable(facts) if self.health else facts
         found = self._marked(discover(usable, self.host, before, self.ignored), facts)
         return self.sharing.applied(found, facts, before) if self.sharing else found
 
-    def blackout(self, before: Discovery, code: str) -> Discovery:
+    def blackout(self, before: NodeDiscovery, code: str) -> NodeDiscovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""
-        return self._marked(Discovery(before.topology, blackout_status(before.status, code), minors=before.minors))
+        return self._marked(NodeDiscovery(before.topology, blackout_status(before.status, code), minors=before.minors))
 
-    def paused(self, before: Discovery, reason: str) -> Discovery:
+    def paused(self, before: NodeDiscovery, reason: str) -> NodeDiscovery:
         """Return what the node is while NVML is left alone: its GPUs are as they were, and take no pods."""
-        return self._marked(Discovery(before.topology, closed_status(before.status, reason), minors=before.minors))
+        return self._marked(NodeDiscovery(before.topology, closed_status(before.status, reason), minors=before.minors))
 
-    def _marked(self, found: Discovery, facts: NvmlFacts | None = None) -> Discovery:
+    def _marked(self, found: NodeDiscovery, facts: NvmlFacts | None = None) -> NodeDiscovery:
         status = self.health.marked(found.status, facts) if self.health else found.status
         return replace(found, status=self.foreign(status, facts) if self.foreign and facts else status)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import ceil
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.facts import Answer, GpuFacts, GpuMemory, Known, NvmlFacts, value_of
 from topology.node.model import Gpu
 from topology.node.status import GpuStatus
@@ -30,7 +30,7 @@ class SharingRule:
     reserve_gib: int | None = None
     """At least so much of each is shared by nobody; `None`: what the driver keeps."""
 
-    def applied(self, found: Discovery, facts: NvmlFacts, before: Discovery) -> Discovery:
+    def applied(self, found: NodeDiscovery, facts: NvmlFacts, before: NodeDiscovery) -> NodeDiscovery:
         """Return a discovery that tells what may be shared; what NVML does not tell now is as it was before."""
         gpus = {gpu.uuid: gpu for gpu in found.topology.gpus}
         memories = {value_of(each.uuid): each.memory for each in _identified(facts)}

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 
 from agent.config import AgentConfiguration
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.facts import ProcessPort
 from agent.kubelet.enforcement import PluginMetrics, Ports
 from agent.kubelet.kubelet_watch import LOOK_SECONDS, KubeletWatch
@@ -88,7 +88,7 @@ class KubeletSide:
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
-    def offer(self, discovery: Discovery) -> None:
+    def offer(self, discovery: NodeDiscovery) -> None:
         """Take these GPUs for the node's."""
         if self._enforces and discovery.topology != self._topology:
             self._scorer, self._topology = LazyScorer(discovery.topology, self._begin_values), discovery.topology
@@ -204,7 +204,7 @@ class KubeletSide:
         await self._watch.run()
 
 
-def _devices(discovery: Discovery) -> Iterator[PluginDevice]:
+def _devices(discovery: NodeDiscovery) -> Iterator[PluginDevice]:
     """Yield the whole GPUs and the slices; a slice is as healthy as its GPU."""
     topology, status = discovery.topology, discovery.status
     unfit, share_gib = status.unhealthy, {gpu.uuid: gpu.share_gib or 0 for gpu in status.gpus}

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from agent.errors import ApiError
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from topology.annotations import keys
 from topology.node.status import GpuStatus, name_of
 
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class GpuCondition:
     """What the Node says of its GPUs."""
 
     status: str
@@ -39,7 +39,7 @@ class ConditionPort(Protocol):
     """Our condition on our Node."""
 
     @property
-    def condition(self) -> Condition | None:
+    def condition(self) -> GpuCondition | None:
         """What the Node said when the API server spoke of it last."""
         ...
 
@@ -48,7 +48,7 @@ class ConditionPort(Protocol):
         ...
 
 
-class GpuCondition:
+class ConditionKeeper:
     """Keeps the Node's condition in step with its GPUs; `clock` is monotonic, in seconds."""
 
     def __init__(
@@ -62,7 +62,7 @@ class GpuCondition:
         self._now = now
         self._not_before = 0.0
 
-    def show(self, discovery: Discovery) -> None:
+    def show(self, discovery: NodeDiscovery) -> None:
         """Have the Node say what holds; call it after the Node has been read."""
         shown, wanted = self._port.condition, gpus_healthy(discovery)
         if shown == wanted or self._clock() < self._not_before:
@@ -76,26 +76,26 @@ class GpuCondition:
             log.info("wrote the node's condition", status=wanted.status, reason=wanted.reason)
 
 
-def gpus_healthy(discovery: Discovery) -> Condition:
+def gpus_healthy(discovery: NodeDiscovery) -> GpuCondition:
     """Return what holds of a node's GPUs: whether one is unfit through itself, or whether that is not known."""
     gpus = discovery.status.gpus
     sick = [gpu for gpu in gpus if not gpu.healthy and gpu.sick_since is not None]
     if sick:
-        return Condition("False", "GPUsSick", _named(discovery, sick))
+        return GpuCondition("False", "GPUsSick", _named(discovery, sick))
     # What a person has taken out has an outlook, and is not sick.
     unknown = [gpu for gpu in gpus if not gpu.healthy and gpu.outlook is None]
     if unknown:
-        return Condition("Unknown", "GPUsNotSeen", _named(discovery, unknown))
-    return Condition("True", "NoGPUSick", "no GPU is quarantined or failed")
+        return GpuCondition("Unknown", "GPUsNotSeen", _named(discovery, unknown))
+    return GpuCondition("True", "NoGPUSick", "no GPU is quarantined or failed")
 
 
-def _named(discovery: Discovery, gpus: list[GpuStatus]) -> str:
+def _named(discovery: NodeDiscovery, gpus: list[GpuStatus]) -> str:
     indexes = {gpu.uuid: gpu.index for gpu in discovery.topology.gpus}
     told = (f"{name_of(gpu.uuid, indexes.get(gpu.uuid))}: {'; '.join(gpu.reasons)}" for gpu in gpus)
     return ". ".join(told)[:MAX_MESSAGE_CHARACTERS]
 
 
-def _fields(shown: Condition | None, wanted: Condition, now: str) -> dict[str, Any]:
+def _fields(shown: GpuCondition | None, wanted: GpuCondition, now: str) -> dict[str, Any]:
     turned = shown is None or shown.status != wanted.status
     return {
         "type": keys.GPUS_HEALTHY,

@@ -20,7 +20,7 @@ from kubernetes.client.rest import RESTResponse
 from kubernetes.config import load_incluster_config, load_kube_config
 
 from agent.errors import ApiError
-from agent.node.condition import Condition
+from agent.node.condition import GpuCondition
 from agent.node.events import NAMESPACE
 from agent.node.watch import NodeVersion
 from topology.annotations import keys
@@ -81,7 +81,7 @@ class KubernetesNode:
         self._known: Mapping[str, str] = {}
         self._uid = name
         """The kubelet's way to name a node in events, until we have read ours."""
-        self.condition: Condition | None = None
+        self.condition: GpuCondition | None = None
         """See `agent.node.condition.ConditionPort`."""
 
     def read(self) -> Mapping[str, str]:
@@ -245,13 +245,13 @@ def _texts(found: Any) -> Mapping[str, str]:
     return {key: value for key, value in listed.items() if isinstance(value, str)}
 
 
-def _condition(node: Mapping[str, Any]) -> Condition | None:
+def _condition(node: Mapping[str, Any]) -> GpuCondition | None:
     """Return our condition; whoever may write the Node's status may have written anything."""
     status = node.get("status")
     listed = status.get("conditions") if isinstance(status, dict) else None
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, dict) and each.get("type") == keys.GPUS_HEALTHY:
-            return Condition(*(str(each.get(field) or "") for field in ("status", "reason", "message")))
+            return GpuCondition(*(str(each.get(field) or "") for field in ("status", "reason", "message")))
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.node.watch import NodeVersion
 from topology.annotations.records import Holder, Sharer
 from topology.node.offers import Offer
@@ -48,7 +48,7 @@ class KubeletPort(Protocol):
         """Take in that the node says now what was seen at that look."""
         ...
 
-    def offer(self, discovery: Discovery) -> None:
+    def offer(self, discovery: NodeDiscovery) -> None:
         """Take these GPUs for the node's."""
         ...
 

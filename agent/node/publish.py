@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.gpus.discovery import NOTHING, Discovery
+from agent.gpus.discovery import NOTHING, NodeDiscovery
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from extender.kit.backoff import Backoff, Pauses
@@ -95,7 +95,7 @@ class Publication:
         """Return how long the API must not be called yet after a failure; 0 when it may."""
         return max(0.0, self._backoff.not_before(_NODE) - now)
 
-    def last_discovery(self) -> Discovery:
+    def last_discovery(self) -> NodeDiscovery:
         """Return what the node said of itself before this process began, as far as it can be read."""
         published = self._published or {}
         topology, status = NOTHING.topology, NOTHING.status
@@ -103,11 +103,11 @@ class Publication:
             topology = decode_topology(published.get(keys.TOPOLOGY, ""))
             status = decode_status(published.get(keys.STATUS, ""))
         except PayloadError:
-            return Discovery(topology, NOTHING.status)
-        return Discovery(topology, status)
+            return NodeDiscovery(topology, NOTHING.status)
+        return NodeDiscovery(topology, status)
 
     def patch(
-        self, discovery: Discovery, now: float, look: Look | None = None, heard: NodeVersion | None = None
+        self, discovery: NodeDiscovery, now: float, look: Look | None = None, heard: NodeVersion | None = None
     ) -> Patch | None:
         """Return what has to be written now, or `None`.
 
@@ -171,7 +171,7 @@ def _tellable(look: Look | None) -> Look | None:
     return look
 
 
-def _observed(discovery: Discovery, look: Look | None) -> Observed | None:
+def _observed(discovery: NodeDiscovery, look: Look | None) -> Observed | None:
     """Return what containers hold and who else computes, or `None` when the kubelet was not looked at or did not say."""
     if look is None or look.held is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.node.publish import Publication
 from benchmarks.placement.cluster import Server
 from benchmarks.placement.jobs import Pod
@@ -29,7 +29,7 @@ def node_of(name: str, server: Server) -> Json:
     )
     publication = Publication(random=lambda: 0.5, refresh_seconds=300)
     publication.learned({}, now=0)
-    patch = publication.patch(Discovery(replace(server.topology, gpus=gpus), status), now=0)
+    patch = publication.patch(NodeDiscovery(replace(server.topology, gpus=gpus), status), now=0)
     assert patch is not None, "a new node's agent has everything to say"
     resources = {
         "cpu": f"{server.cpu_milli}m",

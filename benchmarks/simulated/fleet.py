@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.node.publish import Publication
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from topology.annotations import keys
@@ -100,7 +100,7 @@ def agent_annotations(
     status = NodeStatus(generation=0, gpus=gpus, device_plugin=plugin)
     publication = Publication(random=lambda: 0.5, refresh_seconds=300)
     publication.learned({}, now=0)
-    patch = publication.patch(Discovery(topology, status), now=0)
+    patch = publication.patch(NodeDiscovery(topology, status), now=0)
     assert patch is not None, "a new node's agent has everything to say"
     if patch.refused is not None:
         raise patch.refused

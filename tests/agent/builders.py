@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from agent.errors import ApiError
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts, Watched
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, NodeTopology
@@ -28,7 +28,9 @@ def machine_of(*uuids: str) -> NvmlFacts:
     return NvmlFacts(UNSUPPORTED, UNSUPPORTED, tuple(Known(gpu_facts(uuid=Known(uuid))) for uuid in uuids), {})
 
 
-def discovery(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, reason: str | None = None) -> Discovery:
+def discovery(
+    *, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, reason: str | None = None
+) -> NodeDiscovery:
     """Return a small node; `reason` makes its pairs differ, so that a large one has a large payload."""
     topology = NodeTopology(
         gpus=tuple(Gpu(index, f"GPU-{index}", "NVIDIA L4") for index in range(gpus)),
@@ -38,7 +40,7 @@ def discovery(*, gpus: int = 2, healthy: bool = True, memory_used_gib: int = 0, 
             for b in range(a + 1, gpus)
         ),
     )
-    return Discovery(
+    return NodeDiscovery(
         topology,
         NodeStatus(0, tuple(GpuStatus(gpu.uuid, healthy, (), memory_used_gib) for gpu in topology.gpus)),
     )

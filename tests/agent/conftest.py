@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import NOTHING, Discovery, discover
+from agent.gpus.discovery import NOTHING, NodeDiscovery, discover
 from agent.gpus.facts import NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.nvml.reader import read_nvml
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
 Read = Callable[[str | Path], NvmlFacts]
-Discover = Callable[..., Discovery]
+Discover = Callable[..., NodeDiscovery]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def read(fake_nvml: FakeNvml) -> Read:
 def found(read: Read, tmp_path: Path) -> Discover:
     """Discover a described machine on a host whose kernel tells nothing, unless another host is given."""
 
-    def _found(described: str | Path, host: Host | None = None, before: Discovery = NOTHING) -> Discovery:
+    def _found(described: str | Path, host: Host | None = None, before: NodeDiscovery = NOTHING) -> NodeDiscovery:
         return discover(read(described), host or Host(tmp_path / "nowhere", tmp_path / "nowhere"), before)
 
     return _found

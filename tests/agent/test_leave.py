@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.leave import KNOWN_SECONDS, PATIENCE_SECONDS, leave
@@ -48,7 +48,7 @@ class Kubelet:
     def says(self, look: Look) -> None:
         """Take what the Node says of containers."""
 
-    def offer(self, discovery: Discovery) -> None:
+    def offer(self, discovery: NodeDiscovery) -> None:
         """Take what is found."""
 
     def heard(self, version: NodeVersion) -> None:

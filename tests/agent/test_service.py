@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError, NvmlUnavailable
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.facts import Known, NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.machine import GpuMachine
 from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import TIMED_OUT
 from agent.metrics import AgentMetrics
-from agent.node.condition import GpuCondition, gpus_healthy
+from agent.node.condition import ConditionKeeper, gpus_healthy
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
@@ -33,7 +33,7 @@ class Life:
     """An agent on virtual time: NVML answers one outcome per turn, and the last one for ever."""
 
     def __init__(
-        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: GpuCondition | None = None
+        self, node: FakeNode, *outcomes: NvmlFacts | NvmlUnavailable, condition: ConditionKeeper | None = None
     ) -> None:
         self.now = 0.0
         self.node = node
@@ -71,11 +71,11 @@ def test_the_condition_follows_the_look_once_the_node_is_known() -> None:
     """What stands there already is not known before the first read, and an agent without the setting asks for nothing."""
     shown: list[str] = []
 
-    class Keeper(GpuCondition):
+    class Keeper(ConditionKeeper):
         def __init__(self) -> None:
             pass
 
-        def show(self, discovery: Discovery) -> None:
+        def show(self, discovery: NodeDiscovery) -> None:
             shown.append(gpus_healthy(discovery).status)
 
     node = FakeNode()
@@ -303,7 +303,7 @@ class Kubelet:
     def says(self, look: Look) -> None:
         self.told.append(("says", self.node.generation if self.node else 0))
 
-    def offer(self, discovery: Discovery) -> None:
+    def offer(self, discovery: NodeDiscovery) -> None:
         """Take what is found."""
 
     def leave(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ApiError as AgentApiError
-from agent.gpus.discovery import Discovery
-from agent.node.condition import MAX_MESSAGE_CHARACTERS, GpuCondition
+from agent.gpus.discovery import NodeDiscovery
+from agent.node.condition import MAX_MESSAGE_CHARACTERS, ConditionKeeper
 from agent.node.kube import KubernetesNode
 from tests.agent.builders import discovery
 from tests.cluster.admission import ACCEPTED, RBAC, Request, Row, outcome, with_records
@@ -154,7 +154,7 @@ class TestTheAgentsOwnWay:
         keeper.show(sick(True))
         again = KubernetesNode("told", plane.service_account_kubeconfig(NAMESPACE, AGENT, "agent-on-told"), None, 5.0)
         again.read()
-        GpuCondition(again, lambda: 0.0).show(sick(True))
+        ConditionKeeper(again, lambda: 0.0).show(sick(True))
         assert self.version(plane, "told") == version
         own.read()
         keeper.show(sick(False))
@@ -184,12 +184,12 @@ class TestTheAgentsOwnWay:
             eventually(lambda: not self.is_forbidden(own))
 
     @staticmethod
-    def agent(plane: ControlPlane, name: str) -> tuple[KubernetesNode, GpuCondition]:
+    def agent(plane: ControlPlane, name: str) -> tuple[KubernetesNode, ConditionKeeper]:
         plane.admin.post(NODES, node(name))
         pod = create_agent_pod(plane, name)
         own = KubernetesNode(name, plane.service_account_kubeconfig(NAMESPACE, AGENT, pod), None, 5.0)
         own.read()
-        return own, GpuCondition(own, lambda: 0.0)
+        return own, ConditionKeeper(own, lambda: 0.0)
 
     @staticmethod
     def is_forbidden(own: KubernetesNode) -> bool:
@@ -214,7 +214,7 @@ class TestTheAgentsOwnWay:
         return version
 
 
-def sick(is_sick: bool, gpus: int = 2, reason: str = "xid 79, needs a reset") -> Discovery:
+def sick(is_sick: bool, gpus: int = 2, reason: str = "xid 79, needs a reset") -> NodeDiscovery:
     """Return a node whose GPUs are all sick, or all well."""
     well = discovery(gpus=gpus)
     if not is_sick:

@@ -16,7 +16,7 @@ _ALWAYS_A_RING = 3
 
 
 class LazyScorer:
-    """Answers as `Scorer` does; `needed` is called once, with this one, when it has been made."""
+    """Answers as `ScorerPort` does; `needed` is called once, with this one, when it has been made."""
 
     def __init__(self, node: NodeTopology, needed: Callable[[LazyScorer], None]) -> None:
         self._node = node

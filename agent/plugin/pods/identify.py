@@ -41,7 +41,7 @@ Identity: TypeAlias = Planned | Unplanned | Unknown
 def identify(
     pods: Sequence[ListedPod], newest: Collection[Key], plans: Mapping[Key, PodPlan], size: int
 ) -> Planned | Unplanned | Unknown:
-    """Return who asks for `size` devices; `pods` was listed inside the call, `newest` is what `Arrivals` makes of it."""
+    """Return who asks for `size` devices; `pods` was listed inside the call, `newest` is what `PodArrivals` makes of it."""
     waiting = [(pod.key, found) for pod in pods if (found := _waits(pod, plans.get(pod.key), size))]
     fresh = [found for key, found in waiting if key in newest]
     if len(fresh) == 1:

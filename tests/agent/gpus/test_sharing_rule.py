@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import NOTHING, Discovery, discover
+from agent.gpus.discovery import NOTHING, NodeDiscovery, discover
 from agent.gpus.facts import Answer, Gap, GpuMemory, Known, Missing, NvmlFacts, value_of
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
@@ -26,7 +26,7 @@ def facts(memory: Answer[GpuMemory] = KNOWN, model: str = "NVIDIA H100 80GB HBM3
     return replace(machine_of(), gpus=(Known(gpu),))
 
 
-def applied(rule: SharingRule, told: NvmlFacts, before: Discovery = NOTHING) -> Discovery:
+def applied(rule: SharingRule, told: NvmlFacts, before: NodeDiscovery = NOTHING) -> NodeDiscovery:
     """Return what a discovery says then."""
     return rule.applied(discover(told, Host(NOWHERE, NOWHERE), before), told, before)
 

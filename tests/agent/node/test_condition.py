@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ApiError
-from agent.gpus.discovery import Discovery
-from agent.node.condition import MAX_MESSAGE_CHARACTERS, Condition, GpuCondition, gpus_healthy
+from agent.gpus.discovery import NodeDiscovery
+from agent.node.condition import MAX_MESSAGE_CHARACTERS, ConditionKeeper, GpuCondition, gpus_healthy
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.node.status import GpuStatus, Outlook
@@ -30,9 +30,9 @@ class Port:
         self.failure: ApiError | None = None
 
     @property
-    def condition(self) -> Condition | None:
+    def condition(self) -> GpuCondition | None:
         found = self.stored
-        return Condition(found["status"], found["reason"], found["message"]) if found else None
+        return GpuCondition(found["status"], found["reason"], found["message"]) if found else None
 
     def write_condition(self, fields: dict[str, Any]) -> None:
         self.writes += 1
@@ -47,13 +47,13 @@ class Life:
     def __init__(self, port: Port) -> None:
         self.now = 0.0
         self.hour = 12
-        self._keeper = GpuCondition(port, lambda: self.now, lambda: NOON.replace(hour=self.hour))
+        self._keeper = ConditionKeeper(port, lambda: self.now, lambda: NOON.replace(hour=self.hour))
 
     def show(self, *gpus: GpuStatus) -> None:
         self._keeper.show(of(*gpus))
 
 
-def of(*gpus: GpuStatus) -> Discovery:
+def of(*gpus: GpuStatus) -> NodeDiscovery:
     """Return a node with these GPUs."""
     found = discovery(gpus=max(1, len(gpus)))
     named = tuple(replace(gpu, uuid=f"GPU-{number}") for number, gpu in enumerate(gpus))
@@ -146,7 +146,7 @@ def test_a_write_that_fails_is_tried_again_a_minute_later() -> None:
 def test_the_node_always_says_what_holds_and_each_write_is_news(course: list[list[GpuStatus]]) -> None:
     """In any course of events, with a restart between any two."""
     port = Port()
-    said: list[Condition] = []
+    said: list[GpuCondition] = []
     for gpus in course:
         before = port.writes
         Life(port).show(*gpus)

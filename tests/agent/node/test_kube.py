@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ApiError
-from agent.node.condition import Condition
+from agent.node.condition import GpuCondition
 from agent.node.kube import KubernetesNode
 from agent.node.watch import NodeVersion
 
@@ -257,7 +257,7 @@ def test_the_condition_is_merged_by_its_type(server: Server, node: KubernetesNod
     assert (method, path) == ("PATCH", "/api/v1/nodes/node-1/status?fieldManager=gputopo-agent")
     assert headers["content-type"] == "application/strategic-merge-patch+json"
     assert body == {"status": {"conditions": [{"type": "gputopo.dev/GPUsHealthy", "status": "False"}]}}
-    assert node.condition == Condition("True", "", "")
+    assert node.condition == GpuCondition("True", "", "")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from random import Random
 
 import msgspec
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from agent.node.kube import changes
 from agent.node.look import Look
 from agent.node.publish import Publication
@@ -81,10 +81,10 @@ class Agent:
             look = (metadata.get("annotations") or {}).get(keys.LOOK, "")
             self._heard = NodeVersion(metadata["resourceVersion"], look)
 
-    def _discovery(self) -> Discovery:
+    def _discovery(self) -> NodeDiscovery:
         sick, share_gib = self._hardware.sick, SHARE_GIB if self._storm.mix.share_ratio else None
         gpus = tuple(GpuStatus(gpu, healthy=gpu not in sick, share_gib=share_gib) for gpu in self._hardware.gpus)
-        return Discovery(self._hardware.topology, NodeStatus(0, gpus))
+        return NodeDiscovery(self._hardware.topology, NodeStatus(0, gpus))
 
     def _look(self) -> Look:
         sharing = Sharing(self._storm.mix.shared_gpus) if self._storm.mix.share_ratio else None

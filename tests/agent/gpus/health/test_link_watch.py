@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import NOTHING, Discovery
+from agent.gpus.discovery import NOTHING, NodeDiscovery
 from agent.gpus.facts import Answer, FarEnd, Gap, Known, Missing, NvLink
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile
@@ -44,7 +44,7 @@ class Life:
         self._machine = GpuMachine(read_nvml, Host(folder / "nowhere", folder / "nowhere"), health)
         self._before = NOTHING
 
-    def look(self, *lines: str, after: float = 0.0) -> Discovery:
+    def look(self, *lines: str, after: float = 0.0) -> NodeDiscovery:
         """Discover the machine with these lines added to its description, so many seconds later."""
         self.now += after
         described = self._folder / "machine.nvml"
@@ -64,7 +64,7 @@ def a100(fake_nvml: FakeNvml, tmp_path: Path) -> Life:
     return Life(fake_nvml, tmp_path, "dgx_a100")
 
 
-def switch_links(found: Discovery) -> list[int]:
+def switch_links(found: NodeDiscovery) -> list[int]:
     return [gpu.switch_links for gpu in found.topology.gpus]
 
 

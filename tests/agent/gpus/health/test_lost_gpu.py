@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.gpus.discovery import Discovery
+from agent.gpus.discovery import NodeDiscovery
 from tests.agent.conftest import Discover
 from topology.node.status import GpuStatus, NodeStatus
 
@@ -16,7 +16,7 @@ Described = Callable[..., Path]
 GPU3 = "GPU-41000000-0000-4000-8000-000000000003"
 
 
-def status_of(discovery: Discovery, uuid: str) -> GpuStatus:
+def status_of(discovery: NodeDiscovery, uuid: str) -> GpuStatus:
     """Return the status of the GPU with that UUID, or name."""
     return next(gpu for gpu in discovery.status.gpus if gpu.uuid == uuid)
 
@@ -41,7 +41,7 @@ def test_gpu_that_nobody_ever_knew_is_listed_by_index(machine: str, found: Disco
 
 def test_the_last_published_discovery_is_memory_enough(found: Discover) -> None:
     """After a restart of the agent the annotations remember what NVML can no longer tell; other GPUs are read anew."""
-    published = Discovery(found("hgx_h100").topology, NodeStatus(7))
+    published = NodeDiscovery(found("hgx_h100").topology, NodeStatus(7))
     assert found("lost_handle", before=published).topology == published.topology
 
 
