@@ -68,7 +68,7 @@ def test_more_departures_than_are_kept_count_for_every_name() -> None:
     fences.lost("n1", None)
     for number in range(MAX_NAMES):
         fences.missed(f"gone-{number}")
-    assert not fences.is_needed("n1")
+        assert not fences.is_needed("n1")
     fences.missed("one-more")
     assert fences.is_needed("n1")
     fences.lost("gone-0", None)
@@ -162,4 +162,4 @@ def test_departures_that_a_list_has_covered_do_not_add_up(monkeypatch: pytest.Mo
     for number in range(20):
         fences.listed(fences.now(), [])
         fences.missed(f"gone-{number}")
-    assert not fences.is_needed("n1")
+        assert not fences.is_needed("n1")

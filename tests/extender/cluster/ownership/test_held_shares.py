@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
 from msgspec.structs import replace as struct_replace
 
-from extender.cluster.objects.gpu_pods import read_gpu_pod
+from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Container, Pod, ResourceRequirements
 from extender.cluster.objects.parts import Part
 from extender.cluster.ownership.evidence import Evidence
@@ -84,6 +84,25 @@ def test_of_a_gpu_that_namesakes_share_each_has_its_containers() -> None:
     assert held(TWO, old, seen=both).gpus == {"a": (Part("side", 5),)}
     assert held(TWO, old, seen={"a": seen_with(main=10)}).gpus == {}
     assert held(TWO, old, seen=both, told=Told(replaced=frozenset({"old"}))).seen
+
+
+@dataclass(frozen=True)
+class Recording(Told):
+    """Remembers of which GPUs a report is said to be about the pod."""
+
+    gpus: list[frozenset[str]] = field(default_factory=list)
+
+    def is_about(self, pod: GpuPod, gpus: frozenset[str]) -> bool:
+        self.gpus.append(gpus)
+        return True
+
+
+def test_a_gpu_that_is_all_a_namesakes_is_in_no_report_about_the_pod() -> None:
+    """The next report about the pod is news then, also when it names the same GPU."""
+    told = Recording()
+    old = replace(share("a", "old", 10), name="p")
+    held(TWO, old, seen={"a": seen_with(main=10), "b": seen_with(side=5)}, told=told)
+    assert told.gpus == [frozenset({"b"})]
 
 
 def test_a_whole_gpu_of_a_namesake_is_the_namesakes_in_every_container() -> None:
