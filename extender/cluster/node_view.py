@@ -135,7 +135,7 @@ class NodeView:
         ledger = self.payloads.ledger.value
         if ledger is None or not self.is_ledger_known or self.payloads.defect is not None:
             return False
-        if not self.not_owned and ledger.gpus is not None and set(ledger.gpus) == set(self.uuids):
+        if ledger.gpus is not None and set(ledger.gpus) == set(self.uuids):
             return False  # so it is on nearly all nodes
         return self.owned_gpus != ledger.gpus
 
