@@ -60,7 +60,7 @@ class Use:
 
 
 def uses_of(
-    claims: Iterable[Claim],
+    claims: Collection[Claim],
     holdings: Sequence[Holding],
     holders: Mapping[str, Holder],
     sharers: Mapping[str, tuple[Sharer, ...]],
@@ -74,7 +74,6 @@ def uses_of(
         sharers: GPU → all whom the agent saw with parts of it.
 
     """
-    claims = tuple(claims)
     shared = {claim.gpu for claim in claims if claim.memory_gib is not None} | sharers.keys()
     for held in holdings:
         if held.pod.shares:
