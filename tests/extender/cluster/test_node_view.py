@@ -221,6 +221,18 @@ def test_nodes_that_are_wired_alike_share_one_class() -> None:
     assert classes["n1"] is not classes["n3"]
 
 
+def test_a_doubtful_gpu_that_is_not_free_makes_no_other_shape() -> None:
+    """Nodes on which the same can be had are one node to filter and prioritize."""
+    doubts = {"n1": 0, "n2": None, "n3": 1}
+    built = []
+    for name, doubtful in doubts.items():
+        uuids = gpus(name, *ALL)
+        states = () if doubtful is None else (GpuStatus(uuids[doubtful], doubtful=True),)
+        built.append(node(name, claims=(claim(uuids[0], name),), status=encode_status(NodeStatus(1, states))))
+    views = cluster(*built).views
+    assert views["n1"].shape == views["n2"].shape != views["n3"].shape
+
+
 def test_where_another_plugin_chooses_the_worst_that_it_may_choose_counts() -> None:
     """Five GPUs of the cube can form an NVLink ring; NVIDIA's plugin never takes those, and ours does."""
     request = GpuRequest(5, required=Affinity.NVLINK)
