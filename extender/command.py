@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 import uvloop
 
-from extender.config import ExtenderConfiguration, load
+from extender.config.document import ExtenderConfiguration, load
 from extender.kit import logs, traces
 from extender.kit.configuration import ConfigurationError
 from extender.kit.plain_structlog import structlog

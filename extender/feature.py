@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 from extender.binding.driver import Driver
 from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.state import ClusterState
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kubernetes.events import EventRecorder

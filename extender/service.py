@@ -26,8 +26,8 @@ from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Outcome
 from extender.binding.release import ClaimTimers
-from extender.config import ExtenderConfiguration
-from extender.configured import state_of
+from extender.cluster.state import ClusterState
+from extender.config.document import ExtenderConfiguration
 from extender.feature import Core, Feature
 from extender.kit.clock import Clock, SteadyClock
 from extender.kit.pace import Pace
@@ -82,7 +82,7 @@ class Extender:
         """Where spans of the verbs go, if they are wanted."""
         self._clock = clock
         self._api = api
-        self.state = state_of(config)
+        self.state = ClusterState.configured(config)
         self.metrics = Metrics(config.digest)
         self._events = events.EventRecorder(api.send)
         self._rounds = Rounds(self.metrics.failed)

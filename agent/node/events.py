@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from queue import Empty, Full, Queue
-from threading import NodeEvent as Flag
+from threading import Event as Flag
 from threading import Thread
 from typing import Any, Final, Literal, Protocol
 from uuid import uuid4

@@ -13,7 +13,7 @@ from extender.background.reconciler import Reconciler
 from extender.background.watches import Watches
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.kit.rounds import Rounds
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.reflector import Reflector

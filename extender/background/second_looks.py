@@ -12,7 +12,7 @@ from typing import Final
 
 from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.state import ClusterState
-from extender.config import Scheduling
+from extender.config.scheduling import SchedulingSettings
 from extender.kit.clock import Clock
 from extender.kit.patience import Patience
 from extender.kit.turns import in_turns
@@ -28,7 +28,7 @@ SEARCH_SECONDS: Final = 0.05
 class SecondLooks:
     """Filter of one extender."""
 
-    def __init__(self, state: ClusterState, clock: Clock, limits: Scheduling) -> None:
+    def __init__(self, state: ClusterState, clock: Clock, limits: SchedulingSettings) -> None:
         self._state = state
         self._clock = clock
         self._limits = limits

@@ -28,7 +28,7 @@ from extender.cluster.masks import (
     unfit_devices,
 )
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.health_words import Sign
+from extender.cluster.objects.health_signs import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.conflicts import conflicts_of, hidden_gib, hidden_gpus, hidden_slices

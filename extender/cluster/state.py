@@ -7,6 +7,7 @@ without a known owner proves nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
 from extender.cluster.caches.budgets import Budgets
@@ -17,33 +18,37 @@ from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
-from extender.cluster.caches.schedulers import SCHEDULER_NAME, Schedulers
+from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.caches.waiting import Waiting
 from extender.cluster.candidates.gangs import Gangs
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
-from extender.cluster.candidates.node_groups import LABEL, NodeGroups
+from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.placeholders import Placeholders
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, kind_of
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
-from extender.cluster.objects.health_words import HealthWords
-from extender.cluster.objects.locations import LABELS, Labels
+from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.pod_memory import PodMemory
 from extender.cluster.sums import Sums
 from extender.cluster.views import Sources, Views
+from extender.config.defaults import NODE_GROUP_LABEL, SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
 from topology.effort import Effort, Search, finish
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
+from topology.request.domains import DOMAIN_LABELS, DomainLabels
 from topology.value.score import Weights
+
+if TYPE_CHECKING:
+    from extender.config.document import ExtenderConfiguration  # whose pydantic `kubectl gputopo` need not load
 
 
 class ClusterState:
@@ -58,10 +63,10 @@ class ClusterState:
         weights: Weights = Weights(),  # noqa: B008
         agent_namespace: str = "",
         silence_seconds: float = SILENCE_SECONDS,
-        labels: Labels = LABELS,
+        labels: DomainLabels = DOMAIN_LABELS,
         health_words: HealthWords | None = None,
         group_words: GroupWords = ALL_WORDS,
-        group_label: str = LABEL,
+        group_label: str = NODE_GROUP_LABEL,
         expected: Mapping[str, NodeTopology] = {},
     ) -> None:
         self.resource = resource
@@ -110,6 +115,23 @@ class ClusterState:
             later_reports=self._later_reports,
         )
         self._views = Views(sources, self._shapes, self._node_groups, self.fences, resource, tolerated_taints)
+
+    @classmethod
+    def configured(cls, config: ExtenderConfiguration) -> ClusterState:
+        """Return an empty one, to be read as the configuration says."""
+        return cls(
+            resource=config.scheduling.resource,
+            scheduler_names=config.scheduling.scheduler_names,
+            tolerated_taints=config.scheduling.tolerated_taints,
+            weights=config.scheduling.weights,
+            agent_namespace=config.agents.namespace,
+            silence_seconds=config.agents.silence,
+            labels=config.scheduling.domain_labels,
+            health_words=HealthWords(config.node_health.words),
+            group_words=GroupWords(config.groups.sources),
+            group_label=config.node_groups.label,
+            expected=config.node_groups.topologies,
+        )
 
     @property
     def synced(self) -> bool:

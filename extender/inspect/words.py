@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.health_words import Kind, Sign
+from extender.cluster.objects.health_signs import Sign
+from extender.config.health_words import WordKind
 from topology.node.status import Mode
 
 
@@ -30,7 +31,7 @@ class SignInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Kind
+    kind: WordKind
     name: str
     value: str
     """Status of a condition, value of a label, value and effect of a taint."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from extender.cluster.caches.schedulers import SCHEDULER_NAME
+from extender.config.defaults import SCHEDULER_NAME
 from extender.kubectl.form import Form, Output
 from extender.kubectl.reading import Source
 from topology.annotations import keys

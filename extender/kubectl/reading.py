@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn, TypeVar
 import typer
 
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
-from extender.cluster.caches.schedulers import SCHEDULER_NAME
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.config.defaults import SCHEDULER_NAME
 from extender.inspect.control_plane import ControlPlane
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client

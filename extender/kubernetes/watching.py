@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from extender.cluster.objects.kinds import ObjectMeta
-from extender.config import Watch
+from extender.config.api_server import WatchSettings
 from extender.kubernetes.documents import Object
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Timing
@@ -21,7 +21,7 @@ class Watching:
     """Makes them."""
 
     api: KubeApi
-    limits: Watch
+    limits: WatchSettings
     random: Random | None = None
     """Spreads the delays of several replicas."""
     told: Callable[[str, str], None] = lambda resource, fate: None

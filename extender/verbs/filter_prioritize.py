@@ -22,8 +22,9 @@ from collections.abc import Collection
 from itertools import islice
 
 from extender.cluster.candidates.gangs import gang_of
-from extender.cluster.candidates.holds import HOLD_SECONDS, Hold, Ranked
+from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.state import ClusterState
+from extender.config.defaults import HOLD_SECONDS
 from extender.kit.clock import Instant
 from extender.verbs.as_if_gone import place_as_if_gone
 from extender.verbs.asked import Asked

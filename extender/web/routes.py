@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from extender.binding.outcome import Bound
-from extender.config import Limits
+from extender.config.limits import LimitsSettings
 from extender.kit.plain_structlog import structlog
 from extender.service import Extender
 from extender.telemetry.metrics import CROWDED, OUT_OF_TIME
@@ -104,7 +104,7 @@ class Verb(Generic[Args]):
         return 200, content
 
 
-def verbs(limits: Limits) -> Mapping[str, Verb[Any]]:
+def verbs(limits: LimitsSettings) -> Mapping[str, Verb[Any]]:
     """Return the verbs by path."""
     bodies = Bodies(limits.bodies)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from extender.config import ExtenderConfiguration, Tls
+from extender.config.document import ExtenderConfiguration
+from extender.config.listening import TlsSettings
 from extender.features.registry import FEATURES
 from extender.kit import collector
 from extender.kit.plain_structlog import structlog
@@ -79,7 +80,7 @@ async def _settle(extender: Extender) -> None:
     log.info("ready", nodes=len(extender.state.nodes), pods=len(extender.state.pods))
 
 
-def _identity(tls: Tls) -> Identity | None:
+def _identity(tls: TlsSettings) -> Identity | None:
     if tls.cert_file is None or tls.key_file is None or tls.client_ca_file is None:
         return None
     return Identity(Files(tls.cert_file, tls.key_file, tls.client_ca_file))

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.features.measured.feature import MeasuredFile
 from extender.features.quality.feature import Quality
 from extender.inspect import inspection

@@ -9,12 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.objects.group_words import Source
+from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from extender.cluster.objects.locations import LABELS
-from extender.config import ExtenderConfiguration, load
+from extender.config.document import ExtenderConfiguration, load
 from extender.kit.configuration import ConfigurationError
-from topology.request.domains import Level
+from topology.request.domains import DOMAIN_LABELS, GroupSource, Level
 from topology.value.score import Weights
 
 HEADER = "apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\n"
@@ -44,13 +43,13 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
 def test_labels_of_one_level_leave_those_of_the_others_alone() -> None:
     """Who names racks in a way of their own still has cliques and blocks."""
     labels = load(None, {}, {"scheduling.domainLabels": "{rack: [example.com/rack]}"}).scheduling.domain_labels
-    assert labels == {**LABELS, Level.RACK: ("example.com/rack",)}
+    assert labels == {**DOMAIN_LABELS, Level.RACK: ("example.com/rack",)}
 
 
 def test_whose_groups_count_can_be_chosen() -> None:
     """Those of all programs by default; an unknown one is refused with its path."""
-    assert load(None, {}, {}).groups.sources == tuple(Source)
-    assert load(None, {}, {"groups.sources": "[kueue, job]"}).groups.sources == (Source.KUEUE, Source.JOB)
+    assert load(None, {}, {}).groups.sources == tuple(GroupSource)
+    assert load(None, {}, {"groups.sources": "[kueue, job]"}).groups.sources == (GroupSource.KUEUE, GroupSource.JOB)
     assert load(None, {}, {"groups.sources": "[]"}).groups.sources == ()
     with pytest.raises(ConfigurationError, match=r"groups\.sources\.0"):
         load(None, {}, {"groups.sources": "[slurm]"})
@@ -59,7 +58,7 @@ def test_whose_groups_count_can_be_chosen() -> None:
 def test_words_of_other_health_agents_can_be_added_and_made_to_close() -> None:
     """By default there are none of either kind; a condition without a status means the one that is bad."""
     lists = "{conditions: [FansReady=False, AcceleratedHardwareReady], taints: [example.com/sick]}"
-    words = load(None, {}, {"nodeHealth.close": lists}).node_health.words
+    words = HealthWords(load(None, {}, {"nodeHealth.close": lists}).node_health.words)
     conditions = [NodeCondition("FansReady", "False"), NodeCondition("AcceleratedHardwareReady", "False")]
     sick = Node(status=NodeStatus(None, conditions), spec=NodeSpec([Taint("example.com/sick", "NoExecute")]))
     assert [sign.closes for sign in words.signs(sick)] == [
@@ -67,7 +66,7 @@ def test_words_of_other_health_agents_can_be_added_and_made_to_close() -> None:
         "closed by condition FansReady=False",
         "closed by taint example.com/sick",
     ]
-    assert [sign.closes for sign in load(None, {}, {}).node_health.words.signs(sick)] == [None]
+    assert [sign.closes for sign in HealthWords(load(None, {}, {}).node_health.words).signs(sick)] == [None]
 
 
 @pytest.mark.parametrize("text", ["''", "'=True'", "' X'", "':NoSchedule'"])

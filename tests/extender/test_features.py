@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.feature import Core, Feature
 from extender.features.registry import FEATURES
 from extender.kubernetes.kube import KubeApi

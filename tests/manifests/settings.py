@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.made_tables import MadeTables, default
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from tests.manifests import schema as values_schema
 from tests.manifests.helm import CHART
 from tests.manifests.images import IMAGES

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from agent import config as agent_config
-from extender import config as extender_config
-from extender.config import ExtenderConfiguration
+from extender.config import document as extender_config
+from extender.config.document import ExtenderConfiguration
 from extender.web import health
 from extender.web.routes import verbs
 from tests.manifests.helm import CHART

@@ -17,7 +17,7 @@ from benchmarks.processes.client import Json
 from benchmarks.simulated.double.resources import EVENTS, NODES, PODS
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, node_object
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from tests.cluster.gpu_cluster import wants
 from tests.extender.polling import eventually, until
 from tests.process import faults

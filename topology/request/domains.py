@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 
@@ -13,6 +15,31 @@ class Level(StrEnum):
     NVLINK_DOMAIN = "nvlink-domain"
     RACK = "rack"
     BLOCK = "block"
+
+
+DomainLabels = Mapping[Level, Sequence[str]]
+
+DOMAIN_LABELS: Final[DomainLabels] = MappingProxyType(
+    {
+        Level.NVLINK_DOMAIN: ("nvidia.com/gpu.clique", "accelerator.topograph.run/domain"),
+        Level.RACK: (
+            "topology.kubernetes.io/rack",
+            "fabric.topograph.run/tier-0",
+            "cloud.google.com/gce-topology-subblock",
+            "topology.k8s.aws/network-node-layer-3",
+            "oci.oraclecloud.com/host.rack_id",
+        ),
+        Level.BLOCK: (
+            "topology.kubernetes.io/block",
+            "fabric.topograph.run/tier-1",
+            "cloud.google.com/gce-topology-block",
+            "topology.k8s.aws/network-node-layer-2",
+            "oci.oraclecloud.com/host.network_block_id",
+        ),
+    }
+)
+"""Of GPU Feature Discovery, Topograph, Google, Amazon and Oracle; a level's first label that a node has counts. Names of one
+level have to be unique in the cluster, as they are with all of these."""
 
 
 class Location(NamedTuple):
@@ -47,6 +74,22 @@ _DEPTH = {level: depth for depth, level in enumerate(Level)}
 
 OURS: Final = "gputopo"
 """Whose word it is where a pod names its group by our annotation."""
+
+
+class GroupSource(StrEnum):
+    """Other programs whose groups we know, in the order in which they count."""
+
+    KUBE_SCHEDULER = "kube-scheduler"
+    VOLCANO = "volcano"
+    KAI = "kai"
+    COSCHEDULING = "coscheduling"
+    GROVE = "grove"
+    LEADER_WORKER_SET = "leaderworkerset"
+    KUEUE = "kueue"
+    JOB_SET = "jobset"
+    KUBEFLOW = "kubeflow"
+    RAY = "ray"
+    JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from extender.cluster.caches.topology_changes import TopologyChanges
-from extender.cluster.objects.health_words import HealthWords, Sign
+from extender.cluster.objects.health_signs import HealthWords, Sign
 from extender.cluster.objects.kinds import Node, ObjectMeta, bare
-from extender.cluster.objects.locations import LABELS, Labels, locate
+from extender.cluster.objects.locations import locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.objects.topologies import Topologies
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older, is_same_version
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
 from topology.placement.topology_classes import TopologyClasses
-from topology.request.domains import Location
+from topology.request.domains import DOMAIN_LABELS, DomainLabels, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class NodeCache:
         classes: TopologyClasses,
         touched: Callable[[str], None],
         missed: Callable[[str | None], None],
-        labels: Labels = LABELS,
+        labels: DomainLabels = DOMAIN_LABELS,
         words: HealthWords | None = None,
     ) -> None:
         self.synced = False

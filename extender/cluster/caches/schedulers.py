@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
-
-SCHEDULER_NAME: Final = "gputopo"
-"""Of the kube-scheduler that the chart installs, unless it is told otherwise."""
+from extender.config.defaults import SCHEDULER_NAME
 
 
 class Schedulers:

@@ -18,9 +18,6 @@ from topology.placement.shares import HeldShare
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
-HOLD_SECONDS: Final = 30.0
-"""Unless configured: longer than kube-scheduler usually takes from prioritize to the end of bind."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ranked:

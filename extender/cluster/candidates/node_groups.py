@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.cluster.candidates.shape import Shape
+from extender.config.defaults import NODE_GROUP_LABEL
 from topology.fair_cache import FairCache
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
@@ -19,8 +20,6 @@ from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
-LABEL: Final = "node.kubernetes.io/instance-type"
-"""Cloud providers and Karpenter write it, and cluster-autoscaler's templates have it."""
 REMEMBERED: Final = 64
 """Groups without a node."""
 
@@ -49,7 +48,9 @@ class NodeGroup:
 class NodeGroups:
     """All groups that are known, kept in step with the nodes."""
 
-    def __init__(self, classes: TopologyClasses, label: str = LABEL, declared: Mapping[str, NodeTopology] = {}) -> None:
+    def __init__(
+        self, classes: TopologyClasses, label: str = NODE_GROUP_LABEL, declared: Mapping[str, NodeTopology] = {}
+    ) -> None:
         """Compile the declared topologies now, so that their free sets have values when the first node comes."""
         self.label = label
         self._declared = {name: classes.of(topology) for name, topology in declared.items()}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
-from extender.cluster.objects.health_words import Sign
+from extender.cluster.objects.health_signs import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.ownership.holdings import Holding

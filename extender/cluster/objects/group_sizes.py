@@ -12,9 +12,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from extender.cluster.objects.group_words import Source
 from extender.cluster.objects.kinds import ObjectMeta
-from topology.request.domains import GroupName
+from topology.request.domains import GroupName, GroupSource
 
 _NO_GROUP_OF_ITS_OWN: Final = "default"
 """The group that JobSet puts Jobs in of which nobody says more."""
@@ -52,7 +51,7 @@ class Job(GroupMaker, frozen=True):
     def groups(self) -> Iterator[GroupName]:
         """Yield the one that it makes."""
         if self.spec.completion_mode == "Indexed":
-            yield GroupName(Source.JOB, self.metadata.name, self.metadata.uid, self.spec.pods)
+            yield GroupName(GroupSource.JOB, self.metadata.name, self.metadata.uid, self.spec.pods)
 
 
 class JobTemplate(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ class JobSet(GroupMaker, frozen=True):
             sizes[each.group_name] += each.replicas * each.template.spec.pods
         for group, size in sizes.items():
             name = self.metadata.name if group == _NO_GROUP_OF_ITS_OWN else f"{self.metadata.name}/{group}"
-            yield GroupName(Source.JOB_SET, name, self.metadata.uid, size)
+            yield GroupName(GroupSource.JOB_SET, name, self.metadata.uid, size)
 
 
 class Gang(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,7 +111,7 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
 class PodGroup(GroupMaker, frozen=True):
     """kube-scheduler's own."""
 
-    SOURCE: ClassVar[Source] = Source.KUBE_SCHEDULER
+    SOURCE: ClassVar[GroupSource] = GroupSource.KUBE_SCHEDULER
     spec: PodGroupSpec = PodGroupSpec()
 
     def groups(self) -> Iterator[GroupName]:
@@ -124,20 +123,20 @@ class PodGroup(GroupMaker, frozen=True):
 class VolcanoPodGroup(PodGroup, frozen=True):
     """Volcano's."""
 
-    SOURCE: ClassVar[Source] = Source.VOLCANO
+    SOURCE: ClassVar[GroupSource] = GroupSource.VOLCANO
 
 
 class CoschedulingPodGroup(PodGroup, frozen=True):
     """The coscheduling plugin's."""
 
-    SOURCE: ClassVar[Source] = Source.COSCHEDULING
+    SOURCE: ClassVar[GroupSource] = GroupSource.COSCHEDULING
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One kind, and where the API server has it."""
 
-    source: Source
+    source: GroupSource
     kind: type[GroupMaker]
     paths: tuple[str, ...]
     """Of several versions the newest first; the first that is served is read."""
@@ -145,12 +144,12 @@ class Row:
 
 ROWS: Final = (
     Row(
-        Source.KUBE_SCHEDULER,
+        GroupSource.KUBE_SCHEDULER,
         PodGroup,
         ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
     ),
-    Row(Source.VOLCANO, VolcanoPodGroup, ("/apis/scheduling.volcano.sh/v1beta1/podgroups",)),
-    Row(Source.COSCHEDULING, CoschedulingPodGroup, ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",)),
-    Row(Source.JOB_SET, JobSet, ("/apis/jobset.x-k8s.io/v1alpha2/jobsets",)),
-    Row(Source.JOB, Job, ("/apis/batch/v1/jobs",)),
+    Row(GroupSource.VOLCANO, VolcanoPodGroup, ("/apis/scheduling.volcano.sh/v1beta1/podgroups",)),
+    Row(GroupSource.COSCHEDULING, CoschedulingPodGroup, ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",)),
+    Row(GroupSource.JOB_SET, JobSet, ("/apis/jobset.x-k8s.io/v1alpha2/jobsets",)),
+    Row(GroupSource.JOB, Job, ("/apis/batch/v1/jobs",)),
 )

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from extender.cluster.objects.kinds import Pod
 from topology.annotations import keys
-from topology.request.domains import OURS, GroupName
+from topology.request.domains import OURS, GroupName, GroupSource
 
 GroupKey = tuple[str, str, str, str]
 """Namespace, whose word it is, name, and run."""
@@ -25,22 +24,6 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 
 _LASTING: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Node"})
 """Controllers of pods that are no run of anything: several of them may share a group, and one may have several over its time."""
-
-
-class Source(StrEnum):
-    """Other programs whose groups we know, in the order in which they count."""
-
-    KUBE_SCHEDULER = "kube-scheduler"
-    VOLCANO = "volcano"
-    KAI = "kai"
-    COSCHEDULING = "coscheduling"
-    GROVE = "grove"
-    LEADER_WORKER_SET = "leaderworkerset"
-    KUEUE = "kueue"
-    JOB_SET = "jobset"
-    KUBEFLOW = "kubeflow"
-    RAY = "ray"
-    JOB = "job"
 
 
 Word = Callable[[Pod], str]
@@ -92,7 +75,7 @@ def _nothing(pod: Pod) -> str:
 class _Row:
     """How the pods of one program name their group."""
 
-    source: Source
+    source: GroupSource
     name: Word
     """Of an object; where it says nothing the pod has no such group."""
     part: Word = _nothing
@@ -125,43 +108,43 @@ class _Row:
 _JOB_SET = "jobset.sigs.k8s.io"
 _LWS = "leaderworkerset.sigs.k8s.io"
 _ROWS: Final = (
-    _Row(Source.KUBE_SCHEDULER, _scheduling_group),
-    _Row(Source.KUBE_SCHEDULER, _workload, _group_of_workload),
-    _Row(Source.VOLCANO, _Annotation("scheduling.k8s.io/group-name")),
-    _Row(Source.VOLCANO, _Annotation("scheduling.volcano.sh/group-name")),
-    _Row(Source.KAI, _Annotation("pod-group-name")),
-    _Row(Source.COSCHEDULING, _Label("scheduling.x-k8s.io/pod-group")),
-    _Row(Source.GROVE, _Label("grove.io/podgang")),
+    _Row(GroupSource.KUBE_SCHEDULER, _scheduling_group),
+    _Row(GroupSource.KUBE_SCHEDULER, _workload, _group_of_workload),
+    _Row(GroupSource.VOLCANO, _Annotation("scheduling.k8s.io/group-name")),
+    _Row(GroupSource.VOLCANO, _Annotation("scheduling.volcano.sh/group-name")),
+    _Row(GroupSource.KAI, _Annotation("pod-group-name")),
+    _Row(GroupSource.COSCHEDULING, _Label("scheduling.x-k8s.io/pod-group")),
+    _Row(GroupSource.GROVE, _Label("grove.io/podgang")),
     _Row(
-        Source.LEADER_WORKER_SET,
+        GroupSource.LEADER_WORKER_SET,
         _Label(f"{_LWS}/name"),
         part=_Label(f"{_LWS}/group-index"),
         size=_Annotation(f"{_LWS}/size"),
         is_started=True,
     ),
     _Row(
-        Source.KUEUE,
+        GroupSource.KUEUE,
         _Label("kueue.x-k8s.io/pod-group-name"),
         size=_Annotation("kueue.x-k8s.io/pod-group-total-count"),
         is_started=True,
     ),
     _Row(
-        Source.JOB_SET,
+        GroupSource.JOB_SET,
         _Label(f"{_JOB_SET}/jobset-name"),
         part=_Label(f"{_JOB_SET}/group-name", usual="default"),
         uid=_Label(f"{_JOB_SET}/jobset-uid"),
         is_started=True,
     ),
-    _Row(Source.KUBEFLOW, _Label("training.kubeflow.org/job-name"), is_started=True),
+    _Row(GroupSource.KUBEFLOW, _Label("training.kubeflow.org/job-name"), is_started=True),
     _Row(
-        Source.RAY,
+        GroupSource.RAY,
         _Label("ray.io/cluster"),
         part=_Label("ray.io/worker-group-replica-name"),
         uid=_owner_uid,
         is_started=True,
     ),
     _Row(
-        Source.JOB,
+        GroupSource.JOB,
         _Label("batch.kubernetes.io/job-name"),
         uid=_Label("batch.kubernetes.io/controller-uid"),
         only_with=_Label("batch.kubernetes.io/job-completion-index"),
@@ -179,7 +162,7 @@ ANNOTATIONS: Final = frozenset(word.key for word in _WORDS if isinstance(word, _
 class GroupWords:
     """Whose words count, beside ours."""
 
-    def __init__(self, sources: Iterable[Source] = Source) -> None:
+    def __init__(self, sources: Iterable[GroupSource] = GroupSource) -> None:
         chosen = frozenset(sources)
         self._rows = tuple(row for row in _ROWS if row.source in chosen)
 

@@ -21,7 +21,7 @@ from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.config_autoscaling import Autoscaling as Settings
+from extender.config.autoscaling import AutoscalingSettings
 from extender.feature import Core, Feature
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import creation, deletion
@@ -70,7 +70,7 @@ class Autoscaling(Feature):
     events: events.EventRecorder
     metrics: Metrics
     clock: Clock
-    settings: Settings
+    settings: AutoscalingSettings
     every_seconds: float = 1.0
     _refused: FairTable[str, Refused] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.placeholders import StandsFor
-from extender.config_autoscaling import Autoscaling
+from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.need import Need
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 from topology.annotations import keys
@@ -35,7 +35,7 @@ def job_name(uid: str) -> str:
     return f"gputopo-{uid}"
 
 
-def creation(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: Autoscaling) -> Request:
+def creation(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: AutoscalingSettings) -> Request:
     """Return the request that creates the placeholder of a pod, which is given as the API server shows it."""
     path = f"{_jobs(settings.namespace)}?fieldManager={FIELD_MANAGER}"
     return Request("POST", path, msgspec.json.encode(job(pod, need, label, resource, settings)))
@@ -46,7 +46,7 @@ def deletion(namespace: str, uid: str) -> Request:
     return Request("DELETE", f"{_jobs(namespace)}/{quote(job_name(uid), safe='')}?propagationPolicy=Background")
 
 
-def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: Autoscaling) -> Json:
+def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: AutoscalingSettings) -> Json:
     """Return the Job that stands for a pod; `label` says which group a node belongs to, and `resource` counts GPUs."""
     metadata, spec = pod["metadata"], pod["spec"]
     stands_for = StandsFor(metadata["namespace"], metadata["name"], metadata["uid"])

@@ -13,7 +13,6 @@ from typing import Final, NoReturn, Self
 
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
 from extender.cluster.objects.group_sizes import ROWS, GroupMaker, Row
-from extender.cluster.objects.group_words import Source
 from extender.feature import Core, Feature
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
@@ -21,6 +20,7 @@ from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
 from extender.telemetry.metrics import Figures
+from topology.request.domains import GroupSource
 
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"
@@ -38,7 +38,7 @@ class GroupSizeWatch(Feature):
     name = "group-sizes"
 
     def __init__(
-        self, watching: Watching, sizes: GroupSizes, sources: Collection[Source], *, ask_again_seconds: float
+        self, watching: Watching, sizes: GroupSizes, sources: Collection[GroupSource], *, ask_again_seconds: float
     ) -> None:
         """Read the kinds that say something of the groups of these sources."""
         self.trouble: dict[str, str] = {}

@@ -12,7 +12,7 @@ from extender.binding.driver import Driver
 from extender.binding.intents import Step
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.feature import Core, Feature
 from extender.features.steering.nominations import Nominations
 from extender.kit.clock import Clock, Instant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from threading import NodeEvent as Flag
+from threading import Event as Flag
 from typing import Any
 
 import pytest

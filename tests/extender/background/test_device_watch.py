@@ -16,7 +16,7 @@ from benchmarks.simulated.fleet import SimulatedNode
 from extender.background.device_watch import PATIENCE_SECONDS, DeviceWatch
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH
-from extender.config import Watch
+from extender.config.api_server import WatchSettings
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
@@ -66,7 +66,7 @@ class Followed:
 
     def __init__(self, api: ApiServer) -> None:
         self.claims = ResourceClaims(lambda node: None)
-        watching = Watching(cast("KubeApi", api), Watch())
+        watching = Watching(cast("KubeApi", api), WatchSettings())
         self.watch = DeviceWatch(watching, self.claims, ask_again_seconds=ASK_AGAIN)
 
     def has_settled(self) -> bool:

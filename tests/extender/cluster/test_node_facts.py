@@ -10,11 +10,12 @@ from extender.cluster.candidates.openness import LEDGER_MISSING, NOT_READY
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.masks import mask_of
-from extender.cluster.objects.health_words import HealthWords, Kind, Word
+from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from extender.cluster.objects.locations import LABELS, locate
+from extender.cluster.objects.locations import locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
 from extender.cluster.state import ClusterState
+from extender.config.health_words import HealthWord, WordKind
 from tests.extender.builders import DGX, claim, cluster, free, gpus, node, pod, running
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
@@ -22,7 +23,7 @@ from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import GpuStatus
 from topology.node.status import NodeStatus as AgentStatus
-from topology.request.domains import Level, Location
+from topology.request.domains import DOMAIN_LABELS, Level, Location
 
 G = gpus("n1", *range(8))
 
@@ -102,9 +103,9 @@ def test_a_nodes_place_is_told_by_the_first_label_that_says_something(
 ) -> None:
     """Level by level."""
     found = msgspec.structs.replace(node(), metadata=msgspec.structs.replace(node().metadata, labels=labels))
-    assert locate(found, NodePayloads(), LABELS) == expected
+    assert locate(found, NodePayloads(), DOMAIN_LABELS) == expected
     assert locate(found, NodePayloads(), {}) == Location()
-    assert set(LABELS) == set(Level)
+    assert set(DOMAIN_LABELS) == set(Level)
 
 
 def test_a_text_that_is_the_same_is_not_read_again() -> None:
@@ -151,7 +152,7 @@ def test_gpus_that_are_well_are_free_though_the_status_names_them() -> None:
 def test_a_word_of_another_health_agent_closes_a_node_only_if_configured() -> None:
     """The same node, read without and with the setting; it opens again with the condition."""
     sick = with_conditions(NodeCondition("Ready", "True"), NodeCondition("XIDErrors", "True", "R", "XID 79"))
-    closing = HealthWords([Word(Kind.CONDITION, "XIDErrors", "True", closes=True)])
+    closing = HealthWords([HealthWord(WordKind.CONDITION, "XIDErrors", "True", closes=True)])
     assert cluster(sick).views["n1"].shape.closed is None
     state = ClusterState(health_words=closing)
     state.nodes.replaced([sick])

@@ -12,10 +12,11 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import gpu_pod, join
-from extender.cluster.objects.health_words import HealthWords, Kind, Word
+from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
+from extender.config.health_words import HealthWord, WordKind
 from extender.inspect.status import Status, status
 from extender.telemetry.gauges import gauges_of
 from tests.extender.builders import cluster, gpus, node, pod, running
@@ -77,7 +78,7 @@ def test_pods_that_hold_one_gpu_are_told() -> None:
 
 def test_what_other_health_agents_say_needs_somebody() -> None:
     """Equal words are one finding, whatever their messages are; one that closes is the reason that stands there already."""
-    state = ClusterState(health_words=HealthWords([Word(Kind.CONDITION, "GPUMissing", "True", closes=True)]))
+    state = ClusterState(health_words=HealthWords([HealthWord(WordKind.CONDITION, "GPUMissing", "True", closes=True)]))
     state.nodes.replaced([said("n1", "XIDErrors"), said("n2", "XIDErrors"), said("n3", "GPUMissing")])
     state.pods.replaced([])
     told = status(state)

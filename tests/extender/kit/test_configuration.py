@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import AgentConfiguration
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.kit.configuration import OTHER_VARIABLES, ConfigurationError, Document, load, variables_of
 from extender.kit.settings import Duration, Section
 

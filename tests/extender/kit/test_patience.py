@@ -9,7 +9,7 @@ import pytest
 
 from extender.background.derivation import go_on_searching
 from extender.background.second_looks import NEWS_SECONDS
-from extender.config import load
+from extender.config.document import load
 from extender.kit.clock import Instant
 from extender.kit.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.kubernetes.kube import KubeApi

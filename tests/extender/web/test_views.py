@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
-from extender.cluster.objects.health_words import Kind
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
+from extender.config.health_words import WordKind
 from extender.inspect.decisions import Alternative, Decision, DecisionPage
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
@@ -74,7 +74,7 @@ DECISION = Decision(
     loss=None,
     alternative=Alternative(HOSTILE, None, None),
 )
-SIGN = SignInfo(kind=Kind.CONDITION, name=HOSTILE, value=HOSTILE, agent=HOSTILE, detail=HOSTILE, closes=True)
+SIGN = SignInfo(kind=WordKind.CONDITION, name=HOSTILE, value=HOSTILE, agent=HOSTILE, detail=HOSTILE, closes=True)
 DETAIL = NodeDetail(
     **dict(NODE),
     matrix=((HOSTILE,),),

@@ -19,7 +19,7 @@ from benchmarks.simulated.double.api import Request
 from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.features.registry import FEATURES
 from extender.kit.clock import Instant
 from extender.kubernetes import connections

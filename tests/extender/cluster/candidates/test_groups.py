@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Node, ObjectMeta, OwnerReference, Pod
-from extender.cluster.objects.locations import LABELS
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.why import why
@@ -18,7 +17,7 @@ from topology.annotations import keys
 from topology.annotations.codec import encode_topology
 from topology.formats.catalog import machine
 from topology.node.model import NvlinkDomain
-from topology.request.domains import Level, Location
+from topology.request.domains import DOMAIN_LABELS, Level, Location
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 
@@ -240,5 +239,5 @@ def test_the_agents_word_on_nvlink_goes_before_labels() -> None:
 
 def test_every_level_has_labels() -> None:
     """And none is read for two levels."""
-    read = [label for labels in LABELS.values() for label in labels]
-    assert set(LABELS) == set(Level) and len(read) == len(set(read))
+    read = [label for labels in DOMAIN_LABELS.values() for label in labels]
+    assert set(DOMAIN_LABELS) == set(Level) and len(read) == len(set(read))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.objects.group_words import ALL_WORDS, ANNOTATIONS, LABELS, GroupWords, Source
+from extender.cluster.objects.group_words import ALL_WORDS, ANNOTATIONS, LABELS, GroupWords
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.documents import decoder
 from topology.annotations import keys
-from topology.request.domains import OURS, GroupName
+from topology.request.domains import OURS, GroupName, GroupSource
 
 JOB_UID = "c40f010b-d8d5-41c8-8b6e-b7518dd9cf28"
 JOBSET_UID = "a411a378-9599-4dcb-8fba-e3d652092cba"
@@ -152,17 +152,17 @@ def test_the_first_in_the_order_counts() -> None:
     for key in ANNOTATIONS:
         every["annotations"][key] = "2"
     found = []
-    for number in range(len(Source)):
-        group = read(every, GroupWords([*Source][number:]))
+    for number in range(len(GroupSource)):
+        group = read(every, GroupWords([*GroupSource][number:]))
         found.append(group and group.source)
-    assert found == [Source.VOLCANO, *[*Source][1:]]
+    assert found == [GroupSource.VOLCANO, *[*GroupSource][1:]]
     group = read({**every, "annotations": {**every["annotations"], keys.GROUP: "llama"}})
     assert group is not None and group.source == OURS
 
 
 def test_a_source_that_is_turned_off_is_not_read() -> None:
     """Then the next one may say something, and our annotation counts always."""
-    words = GroupWords(source for source in Source if source is not Source.JOB_SET)
+    words = GroupWords(source for source in GroupSource if source is not GroupSource.JOB_SET)
     assert read(JOBSET, words) == GroupName("job", "train-workers-0", JOB_UID)
     assert read(JOBSET, GroupWords(())) is None
     assert read(owned("Job", "j1"), GroupWords(())) == GroupName(OURS, "llama", "j1")

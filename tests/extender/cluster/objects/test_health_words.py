@@ -9,19 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.objects.health_words import (
-    KNOWN,
-    MAX_DETAIL_CHARACTERS,
-    MAX_NAME_CHARACTERS,
-    MAX_SIGNS,
-    HealthWords,
-    Kind,
-    Word,
-    condition,
-    label,
-    taint,
-)
+from extender.cluster.objects.health_signs import MAX_DETAIL_CHARACTERS, MAX_NAME_CHARACTERS, MAX_SIGNS, HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, Taint
+from extender.config.health_words import KNOWN, HealthWord, WordKind, condition, label, taint
 
 STATE = "dgxc.nvidia.com/nvsentinel-state"
 KUBELETS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "KernelDeadlock")
@@ -31,7 +21,7 @@ def node(*conditions: NodeCondition, labels: dict[str, str] | None = None, taint
     return Node(ObjectMeta("n1", labels=labels), NodeStatus(None, list(conditions)), NodeSpec(list(taints)))
 
 
-def texts(found: Node, *more: Word) -> list[str]:
+def texts(found: Node, *more: HealthWord) -> list[str]:
     return [sign.text for sign in HealthWords(more).signs(found)]
 
 
@@ -57,7 +47,7 @@ def texts(found: Node, *more: Word) -> list[str]:
 def test_a_condition_counts_in_its_bad_status_only(said: NodeCondition, agent: str) -> None:
     """Agents leave their conditions in place and turn them; who does not know says nothing."""
     (sign,) = HealthWords().signs(node(said))
-    assert (sign.kind, sign.name, sign.value, sign.agent) == (Kind.CONDITION, said.type, said.status, agent)
+    assert (sign.kind, sign.name, sign.value, sign.agent) == (WordKind.CONDITION, said.type, said.status, agent)
     well = {"True": "False", "False": "True"}[said.status]
     assert texts(node(NodeCondition(said.type, well))) == texts(node(NodeCondition(said.type, "Unknown"))) == []
 
@@ -110,7 +100,7 @@ def test_a_node_without_any_of_the_words_says_nothing(said: list[tuple[str, str]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_word_that_closes_gives_a_reason_that_can_be_counted(word: Word, reason: str) -> None:
+def test_a_word_that_closes_gives_a_reason_that_can_be_counted(word: HealthWord, reason: str) -> None:
     """Values that differ from node to node are left out of it, messages always."""
     found = node(
         NodeCondition("XidCriticalError", "True", '{"79":true}', "boot 7"),
@@ -124,7 +114,7 @@ def test_a_word_that_closes_gives_a_reason_that_can_be_counted(word: Word, reaso
 
 def test_a_word_that_closes_keeps_the_name_of_who_says_it() -> None:
     """The operator names the word, the table knows whose it is."""
-    (sign,) = HealthWords([Word(Kind.CONDITION, "XIDErrors", "True", closes=True)]).signs(
+    (sign,) = HealthWords([HealthWord(WordKind.CONDITION, "XIDErrors", "True", closes=True)]).signs(
         node(NodeCondition("XIDErrors", "True"))
     )
     assert (sign.agent, sign.closes) == ("AKS", "closed by condition XIDErrors=True")
@@ -142,7 +132,7 @@ def test_words_that_an_operator_adds_are_shown() -> None:
 def test_a_flood_of_signs_is_cut_and_what_closes_stays() -> None:
     """However many conditions a node has, few are kept, and the one that matters is among them."""
     flood = [NodeCondition(f"Gpu{number:04}Watch", "True") for number in range(1000)]
-    words = HealthWords([Word(Kind.CONDITION, "Gpu0999Watch", "True", closes=True)])
+    words = HealthWords([HealthWord(WordKind.CONDITION, "Gpu0999Watch", "True", closes=True)])
     signs = words.signs(node(*flood, NodeCondition(f"Gpu{'x' * MAX_NAME_CHARACTERS}Watch", "True")))
     assert len(signs) == MAX_SIGNS
     assert signs[0].closes == "closed by condition Gpu0999Watch=True"

@@ -16,7 +16,7 @@ from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
 from extender.cluster.state import ClusterState
-from extender.config_autoscaling import Autoscaling as Settings
+from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.feature import LOOK_SECONDS, WAITING, Autoscaling
 from extender.kubernetes.events import EventRecorder
@@ -127,7 +127,7 @@ class Life:
             events=self.recorder,
             metrics=Metrics("digest"),
             clock=lambda: at(self.loop.time()),
-            settings=Settings(enabled=True, **settings),
+            settings=AutoscalingSettings(enabled=True, **settings),
         )
 
     def refuse(self, asked: Pod, *names: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from extender.config_autoscaling import Autoscaling
+from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.job import creation, deletion, job
 from extender.features.autoscaling.need import Need
 from tests.extender.features.autoscaling.scattered import LABEL
@@ -28,7 +28,7 @@ def waiting(**spec: Any) -> dict[str, Any]:
 
 def pod_of(**spec: Any) -> dict[str, Any]:
     """Return the spec of the placeholder's pod."""
-    made: dict[str, Any] = job(waiting(**spec), NEED, LABEL, GPU, Autoscaling())["spec"]["template"]["spec"]
+    made: dict[str, Any] = job(waiting(**spec), NEED, LABEL, GPU, AutoscalingSettings())["spec"]["template"]["spec"]
     return made
 
 
@@ -68,21 +68,21 @@ def test_a_pod_without_affinity_is_narrowed_too() -> None:
 def test_nothing_of_what_its_pod_runs_is_copied() -> None:
     """It never runs; and whoever may read placeholders may not read the pods."""
     text = json.dumps(
-        job(waiting(volumes=[{"secret": "s"}], serviceAccountName="boss"), NEED, LABEL, GPU, Autoscaling())
+        job(waiting(volumes=[{"secret": "s"}], serviceAccountName="boss"), NEED, LABEL, GPU, AutoscalingSettings())
     )
     assert not any(word in text for word in ("secret", "TOKEN", "boss", "training"))
 
 
 def test_kubernetes_ends_and_removes_it() -> None:
     """Whoever is alive."""
-    made = job(waiting(), NEED, LABEL, GPU, Autoscaling(life="5m"))
+    made = job(waiting(), NEED, LABEL, GPU, AutoscalingSettings(life="5m"))
     spec = made["spec"]
     assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"], spec["backoffLimit"]) == (300, 0, 0)
 
 
 def test_all_extenders_give_it_the_same_name() -> None:
     """So that the API server lets only one of them create it, and each can remove it."""
-    request = creation(waiting(), NEED, LABEL, GPU, Autoscaling(namespace="ns"))
+    request = creation(waiting(), NEED, LABEL, GPU, AutoscalingSettings(namespace="ns"))
     assert request.path == "/apis/batch/v1/namespaces/ns/jobs?fieldManager=gputopo-extender"
     assert json.loads(request.body or b"")["metadata"]["name"] == "gputopo-u1"
     gone = deletion("ns", "u1")

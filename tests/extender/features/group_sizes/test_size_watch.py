@@ -14,8 +14,7 @@ import pytest
 
 from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.objects.group_sizes import ROWS
-from extender.cluster.objects.group_words import Source
-from extender.config import Watch
+from extender.config.api_server import WatchSettings
 from extender.features.group_sizes.feature import NO_ANSWER, NO_RIGHT, GroupSizeWatch
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
@@ -24,6 +23,7 @@ from extender.kubernetes.watching import Watching
 from tests.extender.kubernetes.test_reflector import Script, Step
 from tests.extender.serving import serving
 from tests.extender.virtual_time import in_virtual_time
+from topology.request.domains import GroupSource
 
 JOBS = "/apis/batch/v1/jobs"
 OLD, NEW = (f"/apis/scheduling.k8s.io/{version}/podgroups" for version in ("v1alpha2", "v1beta1"))
@@ -55,10 +55,10 @@ class ApiServer:
 class Followed:
     """What comes of one API server."""
 
-    def __init__(self, api: ApiServer, *sources: Source) -> None:
+    def __init__(self, api: ApiServer, *sources: GroupSource) -> None:
         self.sizes = GroupSizes(lambda key: None)
-        watching = Watching(cast("KubeApi", api), Watch())
-        self.watch = GroupSizeWatch(watching, self.sizes, sources or tuple(Source), ask_again_seconds=ASK_AGAIN)
+        watching = Watching(cast("KubeApi", api), WatchSettings())
+        self.watch = GroupSizeWatch(watching, self.sizes, sources or tuple(GroupSource), ask_again_seconds=ASK_AGAIN)
 
     def says(self) -> tuple[bool | None, dict[str, str], list[tuple[str, str]]]:
         """Return whether sizes are read, what is not and why, and which groups' are known."""
@@ -66,7 +66,7 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(api: ApiServer, *sources: Source) -> AsyncIterator[Followed]:
+async def following(api: ApiServer, *sources: GroupSource) -> AsyncIterator[Followed]:
     followed = Followed(api, *sources)
     running = asyncio.create_task(followed.watch.run())
     try:
@@ -110,7 +110,7 @@ def test_of_several_versions_the_newest_is_read(served: list[str], read: str) ->
 
     @in_virtual_time
     async def play() -> None:
-        async with following(ApiServer(dict.fromkeys(served, 200)), Source.KUBE_SCHEDULER) as followed:
+        async with following(ApiServer(dict.fromkeys(served, 200)), GroupSource.KUBE_SCHEDULER) as followed:
             assert followed.says() == (True, {}, [("kube-scheduler", read)])
 
     play()
@@ -120,7 +120,7 @@ def test_of_several_versions_the_newest_is_read(served: list[str], read: str) ->
 async def test_a_kind_that_falls_silent_is_looked_for_anew() -> None:
     """An upgrade may have taken one version away and brought another; what is known stays until then."""
     api = ApiServer({OLD: 200}, stream=(Unavailable("HTTP 404"),))
-    async with following(api, Source.KUBE_SCHEDULER) as followed:
+    async with following(api, GroupSource.KUBE_SCHEDULER) as followed:
         assert followed.watch.is_reading
         api.statuses, api.stream = {NEW: 200}, (b"", 1e9)
         await asyncio.sleep(100.0)
@@ -132,9 +132,9 @@ async def test_a_kind_that_falls_silent_is_looked_for_anew() -> None:
 @in_virtual_time
 async def test_only_sources_that_count_are_read() -> None:
     """And where none of them has its size elsewhere nothing is asked, and nothing ends."""
-    async with following(ApiServer({path: 200 for row in ROWS for path in row.paths}), Source.JOB) as followed:
+    async with following(ApiServer({path: 200 for row in ROWS for path in row.paths}), GroupSource.JOB) as followed:
         assert followed.says() == (True, {}, [("job", "v1")])
-    async with following(ApiServer({JOBS: 200}), Source.KUEUE) as followed:
+    async with following(ApiServer({JOBS: 200}), GroupSource.KUEUE) as followed:
         assert followed.says() == (None, {}, [])
 
 

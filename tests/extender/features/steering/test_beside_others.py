@@ -11,7 +11,7 @@ from extender.binding.driver import Driver, Execute
 from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
-from extender.config import ExtenderConfiguration
+from extender.config.document import ExtenderConfiguration
 from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Steering
 from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.kit.clock import Clock

@@ -1,0 +1,1 @@
+"""The settings of the extender: sections, and the document that they make."""
