@@ -8,11 +8,11 @@ reads the file that `GPUTOPO_CONFIG` names; `gputopo-extender` does the same wit
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
@@ -44,26 +44,21 @@ def create_app() -> FastAPI:
 
 
 class Application(FastAPI):
-    """FastAPI behind the verbs, which are answered before its layers begin."""
+    """FastAPI for requests that name a host of ours."""
 
-    verbs: Mapping[str, routes.Verb[Any]] = {}
-    """By path."""
     hosts: Hosts | None = None
     """The names that pages answer to; `None`: to any."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
-        verb = self.verbs.get(scope["path"]) if scope["type"] == "http" else None
-        if verb is not None:
-            await verb.serve(self.state.extender, scope, receive, send)
-        elif scope["type"] == "http" and not self._is_for_us(scope):
+        if scope["type"] == "http" and not self._is_for_us(scope):
             await JSONResponse({"detail": _NOT_OURS}, 421)(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
     def _is_for_us(self, scope: Scope) -> bool:
-        """Whether the request names a host of ours; probes need not, nor does what no browser sends."""
-        if self.hosts is None or scope["path"] in health.PROBES:
+        """Whether the request names a host of ours; probes and verbs need not, nor does what no browser sends."""
+        if self.hosts is None or scope["path"] in health.PROBES or scope["path"].startswith(f"{routes.PREFIX}/"):
             return True
         named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return all(map(self.hosts.are_ours, named))
@@ -79,9 +74,8 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
     )
-    app.verbs = routes.verbs(config.limits)
     app.hosts = None if config.tls.cert_file else Hosts((config.listen.host, *config.listen.allowed_hosts))
-    app.router.routes[:0] = [*health.routes(), *what_if.routes()]
+    app.router.routes[:0] = [*routes.routes(config.limits), *health.routes(), *what_if.routes()]
     app.include_router(views.router)
     app.include_router(assets.router)
     app.router.routes.extend(site.routes())

@@ -1,6 +1,4 @@
-"""The scheduler's verbs over HTTP: raw bytes in, raw bytes out, no logic.
-
-They stand in front of FastAPI, whose layers around a route cost more than most answers (`gputopo-bench latency`).
+"""The scheduler's verbs over HTTP: bytes in, bytes out, no logic. msgspec reads and writes the bodies.
 
 Whatever is to be said about a pod or a node is said with 200, because kube-scheduler takes any other status for a broken
 extender. Other statuses are for callers that are broken themselves (400, 413) or too many (429), and for us while we know too
@@ -10,13 +8,14 @@ little (503). A web page in the browser of someone who forwards our port could c
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from extender.binding.outcome import Bound
 from extender.config.limits import LimitsSettings
@@ -39,6 +38,7 @@ from extender.verbs.wire import (
 from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
 
 PREFIX: Final = "/v1/extender"
+_JSON: Final = "application/json"
 
 Args = TypeVar("Args", ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs)
 
@@ -66,20 +66,16 @@ class Verb(Generic[Args]):
     call: Callable[[Extender, Args], Awaitable[Answer]]
     line: Line
 
-    async def serve(self, extender: Extender, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, request: Request) -> Response:
         """Answer a request."""
-        await _send(send, *await self._answer(extender, scope, receive))
-
-    async def _answer(self, extender: Extender, scope: Scope, receive: Receive) -> tuple[int, bytes]:
         started = time.perf_counter()
-        if scope["method"] != "POST":
-            return _complaint(405, "only POST")
-        if any(name == b"origin" for name, _ in scope["headers"]):
+        extender: Extender = request.app.state.extender
+        if "origin" in request.headers:
             return _complaint(403, "not for browsers")
         if why := extender.closed():
             return _complaint(503, why)
         try:
-            async with self.line.admitted(receive) as body:
+            async with self.line.admitted(request.receive) as body:
                 args = self.decode(body)
                 answering = self.call(extender, args)
                 if extender.traces is not None:
@@ -101,11 +97,11 @@ class Verb(Generic[Args]):
         extender.metrics.answered(self.name, answer.verdict, seconds)
         facts = {"verb": self.name, **answer.facts, "verdict": answer.verdict}
         log.info(self.name, **facts, duration_seconds=round(seconds, 6))
-        return 200, content
+        return Response(content, media_type=_JSON)
 
 
-def verbs(limits: LimitsSettings) -> Mapping[str, Verb[Any]]:
-    """Return the verbs by path."""
+def routes(limits: LimitsSettings) -> list[Route]:
+    """Return the routes; the app that has them keeps the extender in `app.state.extender`."""
     bodies = Bodies(limits.bodies)
 
     def one_at_a_time() -> Line:
@@ -113,19 +109,13 @@ def verbs(limits: LimitsSettings) -> Mapping[str, Verb[Any]]:
         return Line(bodies, limits.filter_body, at_once=1, waiting=limits.waiting)
 
     binds = Line(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
-    all_of_them: tuple[Verb[Any], ...] = (
+    verbs: tuple[Verb[Any], ...] = (
         Verb("filter", decode_filter_args, _uid, _filter, one_at_a_time()),
         Verb("prioritize", decode_args, _uid, _prioritize, one_at_a_time()),
         Verb("preempt", decode_preemption_args, _uid, _preempt, one_at_a_time()),
         Verb("bind", decode_binding_args, lambda args: args.pod_uid, _bind, binds),
     )
-    return {f"{PREFIX}/{verb.name}": verb for verb in all_of_them}
-
-
-async def _send(send: Send, status: int, content: bytes) -> None:
-    head = [(b"content-length", str(len(content)).encode()), (b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": content})
+    return [Route(f"{PREFIX}/{verb.name}", verb.answer, methods=["POST"]) for verb in verbs]
 
 
 async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
@@ -173,5 +163,5 @@ def _told(answer: Answer) -> dict[str, Any]:
     return {key: value for key, value in answer.facts.items() if key != "uid"} | {"verdict": answer.verdict}
 
 
-def _complaint(status: int, why: str) -> tuple[int, bytes]:
-    return status, encode({"error": why})
+def _complaint(status: int, why: str) -> Response:
+    return Response(encode({"error": why}), status, media_type=_JSON)

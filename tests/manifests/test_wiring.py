@@ -10,7 +10,7 @@ from agent import config as agent_config
 from extender.config import document as extender_config
 from extender.config.document import ExtenderConfiguration
 from extender.web import health
-from extender.web.routes import verbs
+from extender.web.routes import routes
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json, all_objects, containers, file_of, of_kind, pod_specs
 from tests.manifests.rendered import FOLDER, NAMESPACE
@@ -34,7 +34,7 @@ def test_scheduler_calls_the_verbs_that_the_extender_serves(extender_settings: E
     called = {
         f"{EXTENDER['urlPrefix']}/{EXTENDER[f'{verb}Verb']}" for verb in ("filter", "prioritize", "bind", "preempt")
     }
-    assert called == {prefix + path for path in verbs(extender_settings.limits)}
+    assert called == {prefix + route.path for route in routes(extender_settings.limits)}
 
 
 def test_scheduler_outwaits_the_extenders_binds(extender_settings: ExtenderConfiguration) -> None:

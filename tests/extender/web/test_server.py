@@ -145,6 +145,15 @@ async def test_a_browser_may_not_call_the_verbs(tmp_path: Path, verb: str) -> No
             assert response.status == 403
 
 
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+async def test_verbs_answer_post_alone(tmp_path: Path, verb: str) -> None:
+    """Every other method is 405, the question of a browser before it sends a POST included."""
+    async with serving(tmp_path) as extender:
+        for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+            async with extender.session.request(method, f"{extender.url}/v1/extender/{verb}") as response:
+                assert (response.status, response.headers["Allow"]) == (405, "POST")
+
+
 async def test_answers_have_a_length_and_keep_the_connection(tmp_path: Path) -> None:
     """Chunked answers cost kube-scheduler its connection."""
     async with serving(tmp_path, WHOLE) as extender:
