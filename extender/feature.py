@@ -18,7 +18,7 @@ from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.watching import Watching
-from extender.telemetry.metrics import Figures, Metrics
+from extender.telemetry.metrics import Declaration, Figures, Metrics
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
 
@@ -43,6 +43,8 @@ class Feature:
     """One feature of one extender; by default it does nothing."""
 
     name: ClassVar[str]
+    declarations: ClassVar[tuple[Declaration, ...]] = ()
+    """Its metrics."""
     paces_scheduling: ClassVar[bool] = False
     """Whether filter waits while many binds are under way, so that kube-scheduler gets no further ahead of them."""
 

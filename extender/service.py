@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
@@ -38,6 +39,15 @@ from extender.kit.turns import in_turns
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.watching import Watching
+from extender.telemetry.core import (
+    API_REQUESTS,
+    CORE,
+    FAILED_ROUNDS,
+    PODS_REFUSED,
+    REFUSALS,
+    WAITED_SECONDS,
+    WATCH_OBJECTS,
+)
 from extender.telemetry.gauges import refused_of
 from extender.telemetry.metrics import Figures, Metrics, Recent
 from extender.verbs.filter_prioritize import is_refusal, prioritize_in_slices
@@ -83,13 +93,14 @@ class Extender:
         self._clock = clock
         self._api = api
         self.state = ClusterState.configured(config)
-        self.metrics = Metrics(config.digest)
+        declarations = (declaration for kind in features for declaration in kind.declarations)
+        self.metrics = Metrics(config.digest, (*CORE, *declarations))
         self._events = events.EventRecorder(api.send)
-        self._rounds = Rounds(self.metrics.failed)
+        self._rounds = Rounds(partial(self.metrics.count, FAILED_ROUNDS))
         self._listed = asyncio.Event()
         """Set once there are views."""
         self._pace = Pace()
-        watching = Watching(api, config.watch, random, self.metrics.burdened)
+        watching = Watching(api, config.watch, random, partial(self.metrics.count, WATCH_OBJECTS))
         driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._filter = SecondLooks(self.state, clock, config.scheduling)
         self._binds = Binds(self.state, clock, driver)
@@ -123,7 +134,8 @@ class Extender:
         )
         self._features = [feature for kind in features if (feature := kind.of(core)) is not None]
         self._exposition = Recent(self.metrics.exposition, EXPOSITION_SECONDS)
-        self.metrics.watch(self.figures, lambda: refused_of(self.state))
+        self.metrics.watch(self.figures)
+        self.metrics.watch_labels(PODS_REFUSED, lambda: refused_of(self.state))
 
     async def __aenter__(self) -> Self:
         """Start watching; nothing is decided before both lists have arrived."""
@@ -131,7 +143,7 @@ class Extender:
         for feature in self._features:
             self._rounds.start(feature.rounds(), self.synced)
         for name in self.life():
-            self.metrics.failed(name, times=0)
+            self.metrics.begin(FAILED_ROUNDS, name)
         return self
 
     async def __aexit__(
@@ -187,7 +199,8 @@ class Extender:
                 pod = events.PodName(target.namespace, target.name, target.uid)
                 self._events.record(events.placed(pod, target.node, outcome.record))
             if refusal:
-                self.metrics.waited(refusal.reasons, self._clock().monotonic - refusal.since)
+                for reason in refusal.reasons:
+                    self.metrics.observe(WAITED_SECONDS, self._clock().monotonic - refusal.since, reason)
             self._notify(lambda feature: feature.after_bind(target, outcome))
         return outcome
 
@@ -209,13 +222,14 @@ class Extender:
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         reply = await self._api.execute(intent, timeout_seconds)
-        self.metrics.replied(type(intent).__name__, type(reply).__name__)
+        self.metrics.count(API_REQUESTS, type(intent).__name__, type(reply).__name__)
         return reply
 
     def _report_refusal(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         metadata = args.pod.metadata
         if refusal := self.state.memory.refusals.of(metadata.uid):
-            self.metrics.refused(refusal.reasons)
+            for reason in refusal.reasons:
+                self.metrics.count(REFUSALS, reason)
         if self._events.is_news(metadata.uid, events.UNSATISFIED):
             pod = events.PodName(metadata.namespace, metadata.name, metadata.uid)
             self._events.record(events.unsatisfied(pod, _refusals(result)))
@@ -226,7 +240,7 @@ class Extender:
                 observe(feature)
             except Exception:  # the answer of a verb does not depend on a feature
                 log.exception("a feature failed", feature=feature.name)
-                self.metrics.failed(feature.name)
+                self.metrics.count(FAILED_ROUNDS, feature.name)
 
 
 def _refusals(result: ExtenderFilterResult) -> Counter[str]:

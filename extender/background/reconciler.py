@@ -20,6 +20,7 @@ from extender.cluster.state import ClusterState
 from extender.kit.plain_structlog import structlog
 from extender.kit.turns import in_short_turns, in_turns
 from extender.kubernetes import events
+from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
 
 AT_ONCE = 8
@@ -156,13 +157,13 @@ class Reconciler:
     def _tell_of_repair(self, name: str, done: Repaired) -> None:
         view = self.state.views.get(name)
         if done.rebuilt:
-            self.metrics.repaired("rebuilt")
+            self.metrics.count(LEDGER_REPAIRS, "rebuilt")
             log.warning("rebuilt a ledger", node=name, pods=len(view.holdings) if view else 0)
             if view is not None:
                 self.events.record(events.ledger_rebuilt(_named_node(view), len(view.holdings)))
         for held in done.corrected:
             kind = "adopted" if held.pod.placed is None else "moved" if held.seen else "restored"
-            self.metrics.repaired(kind)
+            self.metrics.count(LEDGER_REPAIRS, kind)
             pod = "/".join(held.pod.key)
             log.info("corrected a ledger", node=name, kind=kind, pod=pod, uid=held.pod.uid, gpus=sorted(held.gpus))
             if kind != "restored" and view is not None:

@@ -12,6 +12,7 @@ from extender.features.quality.feature import Quality
 from extender.features.sick_gpus.feature import SickGpus
 from extender.features.steering.feature import Steering
 from extender.features.waking.feature import Waking
+from extender.telemetry.core import CORE
 
 FEATURES: Final[tuple[type[Feature], ...]] = (
     SickGpus,
@@ -23,3 +24,6 @@ FEATURES: Final[tuple[type[Feature], ...]] = (
     GroupSizeWatch,
 )
 """Observers are called in this order, and do not depend on it."""
+
+DECLARATIONS: Final = (*CORE, *(declaration for feature in FEATURES for declaration in feature.declarations))
+"""All series of an extender with all features."""

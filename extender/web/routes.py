@@ -21,7 +21,7 @@ from extender.binding.outcome import Bound
 from extender.config.limits import LimitsSettings
 from extender.kit.plain_structlog import structlog
 from extender.service import Extender
-from extender.telemetry.metrics import CROWDED, OUT_OF_TIME
+from extender.telemetry.core import CROWDED, OUT_OF_TIME, REQUEST_SECONDS, VERDICTS
 from extender.verbs.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -82,7 +82,7 @@ class Verb(Generic[Args]):
                     answering = extender.traces.verb(self.name, self.uid(args), answering, _told)
                 answer = await answering
         except Crowded as refusal:
-            extender.metrics.answered(self.name, CROWDED, time.perf_counter() - started)
+            _count(extender, self.name, CROWDED, time.perf_counter() - started)
             log.warning("refused", verb=self.name, why=str(refusal))
             return _complaint(429, str(refusal))
         except TooLarge as refusal:
@@ -94,7 +94,7 @@ class Verb(Generic[Args]):
             return _complaint(400, "the request did not arrive")
         content = encode(answer.body)
         seconds = time.perf_counter() - started
-        extender.metrics.answered(self.name, answer.verdict, seconds)
+        _count(extender, self.name, answer.verdict, seconds)
         facts = {"verb": self.name, **answer.facts, "verdict": answer.verdict}
         log.info(self.name, **facts, duration_seconds=round(seconds, 6))
         return Response(content, media_type=_JSON)
@@ -116,6 +116,11 @@ def routes(limits: LimitsSettings) -> list[Route]:
         Verb("bind", decode_binding_args, lambda args: args.pod_uid, _bind, binds),
     )
     return [Route(f"{PREFIX}/{verb.name}", verb.answer, methods=["POST"]) for verb in verbs]
+
+
+def _count(extender: Extender, verb: str, verdict: str, seconds: float) -> None:
+    extender.metrics.observe(REQUEST_SECONDS, seconds, verb)
+    extender.metrics.count(VERDICTS, verb, verdict)
 
 
 async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:

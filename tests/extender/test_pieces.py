@@ -24,6 +24,7 @@ from extender.inspect.faults import Faults
 from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
 from extender.kubernetes.events import EventRecorder
 from extender.service import Extender
+from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
 from extender.web.views import list_nodes
 from tests.extender.builders import DGX, at, claim, cluster, node
@@ -163,7 +164,7 @@ def test_upkeep_lets_others_have_their_turns_between_two_such_topologies(monkeyp
         driver=Driver(execute, replica.clock, 3.0),
         lock_of=defaultdict[str, Lock](Lock).__getitem__,
         events=EventRecorder(partial(pytest.fail, "nothing is sent")),
-        metrics=Metrics(""),
+        metrics=Metrics("", [LEDGER_REPAIRS]),
     )
 
     @in_virtual_time

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from agent import metrics as agent_metrics
+from extender.features.registry import DECLARATIONS
 from extender.kit.configuration import API_VERSION
-from extender.telemetry import metrics as extender_metrics
+from extender.telemetry.metrics import Kind, Metrics
 from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
 
@@ -49,16 +50,14 @@ def test_user_guide_explains_every_annotation() -> None:
 
 def test_pages_list_exactly_the_metrics() -> None:
     """As both programs expose them from the start; what GPUs do has a page of its own, and DCGM exporter's names are not ours."""
-    metrics = extender_metrics.Metrics("digest")
-    metrics.watch(dict, dict)
-    extender = metrics.exposition().decode()
+    extender = Metrics("digest", DECLARATIONS).exposition().decode()
     of_agent = agent_metrics.AgentMetrics("0")
     of_agent.watch(list)
     of_agent.watch_activity(list)
     of_agent.watch_holders(list)
     agent = of_agent.text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
-    exposed |= {f"gputopo_{name}" for name in extender_metrics.GAUGES}
+    exposed |= {declaration.name for declaration in DECLARATIONS if declaration.kind is Kind.READ}
     cells = [*first_cells("how-to/operate.md"), *first_cells("how-to/watch-gpus.md")]
     documented = {cell.partition("{")[0] for cell in cells if cell.startswith("gputopo_")}
     assert documented == {name for name in exposed if not name.endswith("_created")}

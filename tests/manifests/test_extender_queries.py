@@ -11,8 +11,19 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.features.quality.series import (
+    BANDWIDTH_RATIO,
+    LOSS,
+    ROOM,
+    WAITING_SECONDS,
+    room_figures,
+    waiting_figures,
+)
+from extender.features.registry import DECLARATIONS
 from extender.inspect.fragmentation import Fits
-from extender.telemetry import metrics as extender_metrics
+from extender.telemetry.core import PODS_REFUSED
+from extender.telemetry.metrics import Metrics
+from tests.extender.telemetry.figures import every_gauge
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.prometheus import run
@@ -36,12 +47,13 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 def told() -> dict[Series, str]:
     """Return each series of an extender with the labels it has, and its values as promtool writes them."""
-    extender = extender_metrics.Metrics("digest")
-    extender.watch(lambda: dict.fromkeys(extender_metrics.GAUGES, 3.0), lambda: {"affinity": 2})
-    extender.placed(Communication.HEAVY, 0.7)
-    extender.lost(0.5)
-    extender.waiting({Reason.AFFINITY: [30.0]})
-    extender.room({1: Fits(3, 3, 8), 2: Fits(1, 1, 4)})
+    extender = Metrics("digest", DECLARATIONS)
+    extender.watch(lambda: every_gauge(3.0))
+    extender.watch_labels(PODS_REFUSED, lambda: {"affinity": 2})
+    extender.observe(BANDWIDTH_RATIO, 0.7, Communication.HEAVY)
+    extender.observe(LOSS, 0.5)
+    extender.show(WAITING_SECONDS, waiting_figures({Reason.AFFINITY: [30.0]}))
+    extender.show(ROOM, room_figures({1: Fits(3, 3, 8), 2: Fits(1, 1, 4)}))
     return {
         (sample.name, frozenset(sample.labels.items())): values_of(family.type, sample.value)
         for family in text_string_to_metric_families(extender.exposition().decode())

@@ -8,7 +8,10 @@ import pytest
 import yaml
 
 from agent import metrics as agent_metrics
-from extender.telemetry import metrics as extender_metrics
+from extender.features.registry import DECLARATIONS
+from extender.telemetry.core import PODS_REFUSED
+from extender.telemetry.metrics import Metrics
+from tests.extender.telemetry.figures import every_gauge
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.rendered import FOLDER, MONITORING
@@ -29,8 +32,9 @@ PARTS_OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 
 def exposed() -> Iterator[str]:
     """Yield the names of all series that extender and agent can have."""
-    extender = extender_metrics.Metrics("digest")
-    extender.watch(lambda: dict.fromkeys(extender_metrics.GAUGES, 0.0), dict)
+    extender = Metrics("digest", DECLARATIONS)
+    extender.watch(lambda: every_gauge(0.0))
+    extender.watch_labels(PODS_REFUSED, dict)
     agent = agent_metrics.AgentMetrics("0")
     agent.watch(list)
     agent.watch_activity(list)

@@ -36,10 +36,16 @@ from extender.kubernetes import events
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
-from extender.telemetry.metrics import Metrics
+from extender.telemetry.metrics import Declaration, Kind, Metrics
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
+NODE_REQUESTS: Final = Declaration(
+    "gputopo_node_requests",
+    "Placeholders, which ask autoscalers for nodes: those that were created or not, and what became of them.",
+    Kind.COUNTER,
+    labels=("outcome",),
+)
 LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
 WAITING: Final = 64
@@ -64,6 +70,7 @@ class Autoscaling(Feature):
     """The rounds of one extender."""
 
     name = "autoscaling"
+    declarations = (NODE_REQUESTS,)
 
     state: ClusterState
     send: events.Send
@@ -151,11 +158,11 @@ class Autoscaling(Feature):
     def _tell_end(self, uid: str, gone: Placeholder) -> None:
         pod = self.state.pods.get(uid)
         if pod is not None and pod.node is not None:
-            self.metrics.node_requested("served")
+            self.metrics.count(NODE_REQUESTS, "served")
         elif uid in self._withdrawn or pod is None:
-            self.metrics.node_requested("withdrawn")
+            self.metrics.count(NODE_REQUESTS, "withdrawn")
         else:
-            self.metrics.node_requested("expired")
+            self.metrics.count(NODE_REQUESTS, "expired")
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
             if uid in self._refused:  # else another extender asks, and knows how often it has
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
@@ -241,12 +248,12 @@ class Autoscaling(Feature):
         if status == _EXISTS:
             return True
         if status >= 300:
-            self.metrics.node_requested("failed")
+            self.metrics.count(NODE_REQUESTS, "failed")
             log.warning(
                 "a placeholder could not be created", pod="/".join(pod.key), why=message_of(body), status=status
             )
             return False
-        self.metrics.node_requested("asked")
+        self.metrics.count(NODE_REQUESTS, "asked")
         self.events.record(events.node_asked(_named(pod), need.gpus, need.groups, self.settings.life))
         log.info("asked for a node", pod="/".join(pod.key), uid=pod.uid, gpus=need.gpus, groups=need.groups)
         return True

@@ -19,9 +19,12 @@ from extender.kit.rounds import Round
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
-from extender.telemetry.metrics import Figures
+from extender.telemetry.metrics import Figures, read_gauges
 from topology.request.domains import GroupSource
 
+GROUP_SIZES: Final = read_gauges(
+    {"group_sizes_read": "Whether sizes of groups are read off other objects; absent where nobody wants it."}
+)
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"
 _TROUBLES: Final = {401: NO_RIGHT, 403: NO_RIGHT, 404: None}
@@ -36,6 +39,7 @@ class GroupSizeWatch(Feature):
     """What is known of sizes, kept in step with the API server where that can be."""
 
     name = "group-sizes"
+    declarations = GROUP_SIZES
 
     def __init__(
         self, watching: Watching, sizes: GroupSizes, sources: Collection[GroupSource], *, ask_again_seconds: float

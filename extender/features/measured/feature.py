@@ -15,11 +15,19 @@ from extender.feature import Core, Feature
 from extender.inspect.measured import MeasuredReport, measured_sets
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
-from extender.telemetry.metrics import Figures
+from extender.telemetry.metrics import Figures, read_gauges
 from topology.annotations.measurements import MAX_BYTES, Read, decode_measurements
 from topology.errors import PayloadError
 from topology.placement.topology_class import TopologyClass
 
+MEASURED: Final = read_gauges(
+    {
+        "measured_figures": "Measured bandwidths in the place of predictions, on the machines there are; absent without a file.",
+        "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
+        "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
+        "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
+    }
+)
 EVERY_SECONDS: Final = 10.0
 MOST_TOLD: Final = 20
 """Refusals that one look writes to the log."""
@@ -31,6 +39,7 @@ class MeasuredFile(Feature):
     """One file, and what of it is in force."""
 
     name = "measured"
+    declarations = MEASURED
 
     def __init__(self, file: Path, state: ClusterState, every_seconds: float = EVERY_SECONDS) -> None:
         self._file = file

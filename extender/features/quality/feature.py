@@ -16,6 +16,15 @@ from extender.binding.outcome import BindTarget, Bound, Chosen
 from extender.cluster.candidates.holds import Ranked
 from extender.cluster.state import ClusterState
 from extender.feature import Core, Feature
+from extender.features.quality.series import (
+    BANDWIDTH_RATIO,
+    LOSS,
+    QUALITY,
+    ROOM,
+    WAITING_SECONDS,
+    room_figures,
+    waiting_figures,
+)
 from extender.inspect.decisions import Alternative, Decision, Decisions
 from extender.inspect.fragmentation import RoomCounter
 from extender.inspect.room_over_time import RoomHistory
@@ -48,6 +57,7 @@ class Quality(Feature):
     """The rounds of one extender."""
 
     name = "quality"
+    declarations = QUALITY
 
     def __init__(self, state: ClusterState, metrics: Metrics, clock: Clock, *, pods_to_come: float) -> None:
         """Weigh what the pods to come lose by `pods_to_come`, which is λ, as the score does."""
@@ -99,10 +109,11 @@ class Quality(Feature):
         for bound in [self._bound.popleft() for _ in range(len(self._bound))]:
             self._judge(bound)
             yield
-        self._metrics.waiting(self._state.memory.refusals.waits(self._clock().monotonic))
+        waits = self._state.memory.refusals.waits(self._clock().monotonic)
+        self._metrics.show(WAITING_SECONDS, waiting_figures(waits))
         yield
         fits = yield from self._rooms.count(self._state)
-        self._metrics.room(fits)
+        self._metrics.show(ROOM, room_figures(fits))
         self.room.add(self._clock(), fits)
 
     def _judge(self, bound: _Bound) -> None:
@@ -112,10 +123,11 @@ class Quality(Feature):
             if best is None:
                 self._bound.append(bound)  # the search goes on: it is judged in a later round
                 return
-            self._metrics.placed(chosen.request.communication, placement.bandwidth.point / best)
+            ratio = placement.bandwidth.point / best
+            self._metrics.observe(BANDWIDTH_RATIO, ratio, chosen.request.communication)
         loss = self._loss(placement)
         if loss is not None:
-            self._metrics.lost(loss)
+            self._metrics.observe(LOSS, loss)
         self.decisions.add(
             Decision(
                 number=self.decisions.next_number,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Final, Self
 
 from extender.cluster.objects.gpu_pods import GpuPod
@@ -21,8 +22,15 @@ from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
-from extender.telemetry.metrics import Metrics
+from extender.telemetry.metrics import Declaration, Kind, Metrics
 
+EVICTIONS: Final = Declaration(
+    "gputopo_evictions",
+    "Evictions that were asked for, of pods whose GPUs fell sick and that ask to be evicted then.",
+    Kind.COUNTER,
+    labels=("answer",),
+    values=tuple(product(Answer)),
+)
 TOLD_SECONDS: Final = 3600.0
 """The API server forgets events after that. What is older when an extender starts is no news any more."""
 PACE_SECONDS: Final = 10.0
@@ -46,6 +54,7 @@ class SickGpus(Feature):
     """The rounds of one extender."""
 
     name = "sick-gpus"
+    declarations = (EVICTIONS,)
 
     state: ClusterState
     send: events.Send
@@ -120,7 +129,7 @@ class SickGpus(Feature):
             return
         first = min(due, key=lambda each: self._evictions.not_before(each.pod.uid))
         answer, why = await evict(self.send, _named(first.pod))
-        self.metrics.evicted(answer)
+        self.metrics.count(EVICTIONS, answer)
         self._take_note(first, answer, why, self.clock().monotonic)
 
     def _take_note(self, found: Stricken, answer: Answer, why: str, now: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median_low
 from typing import Final, Self
 
@@ -21,11 +22,18 @@ from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.planning.plan import Course, Wanted, plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
-from extender.telemetry.metrics import Metrics
+from extender.telemetry.metrics import Declaration, Kind, Metrics
 from extender.verbs.preparing import prepare_request
 from extender.verbs.wire import ExtenderArgs
 from topology.effort import Allowance, Search
 
+NOMINATIONS: Final = Declaration(
+    "gputopo_nominations",
+    "Nominations by which a queue is planned ahead: those that were made or not, and what became of them.",
+    Kind.COUNTER,
+    labels=("outcome",),
+    values=tuple(product(("made", "failed", "served", "elsewhere", "lost", "withdrawn"))),
+)
 AT_ONCE: Final = 16
 """Writes; the extender has 32 connections, and binds go on meanwhile. A bind is two writes, so nominations keep up."""
 ROWS: Final = 2
@@ -51,6 +59,7 @@ class Steering(Feature):
     """The rounds of one extender."""
 
     name = "steering"
+    declarations = (NOMINATIONS,)
     paces_scheduling = True
 
     state: ClusterState
@@ -105,7 +114,7 @@ class Steering(Feature):
     async def _go_on(self) -> None:
         now = self.clock().monotonic
         for outcome in self.nominations.ended(now):  # in each row, or what was in vain just now were planned anew
-            self.metrics.nominated(outcome)
+            self.metrics.count(NOMINATIONS, outcome)
         if self._is_due(now):
             await in_turns(self._prepare())
         if self._is_due(self.clock().monotonic):
@@ -171,11 +180,11 @@ class Steering(Feature):
             is_made = await self._drive(self.nominations.nominate(course, self.clock().monotonic))
         finally:
             self._writing -= 1
-        self.metrics.nominated("made" if is_made else "failed")
+        self.metrics.count(NOMINATIONS, "made" if is_made else "failed")
 
     async def _withdraw(self, pod: GpuPod, now: float) -> None:
         if await self._drive(self.nominations.withdraw(pod, now)):
-            self.metrics.nominated("withdrawn")
+            self.metrics.count(NOMINATIONS, "withdrawn")
             node = pod.pod.status.nominated_node_name
             log.info("took a nomination back", pod="/".join(pod.key), uid=pod.uid, node=node)
 

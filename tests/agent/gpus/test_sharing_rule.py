@@ -91,7 +91,11 @@ def test_each_reason_is_named_once_and_in_order() -> None:
         facts(mig_enabled=Known(True)),
         facts(model="NVIDIA L4"),
     )
-    gpus = [Known(replace(value_of(told.gpus[0]), uuid=Known(f"GPU-{number}"))) for number, told in enumerate(several)]
+    gpus = list[Known[NvmlFacts] | Missing]()
+    for number, node in enumerate(several):
+        gpu = value_of(node.gpus[0])
+        assert gpu is not None
+        gpus.append(Known(replace(gpu, uuid=Known(f"GPU-{number}"))))
     found = applied(SharingRule(("*H100*",)), replace(machine_of(), gpus=tuple(gpus)))
     assert found.unshared == (IN_SLICES, TOO_SMALL, OTHER_MODEL, NO_RESERVE)
 

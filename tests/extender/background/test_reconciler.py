@@ -20,6 +20,7 @@ from extender.background.reconciler import Reconciler
 from extender.binding.driver import Driver
 from extender.binding.intents import FencePod, Intent, Refused, Reply
 from extender.kubernetes.events import EventRecorder
+from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
 from tests.extender.four_gpus import MACHINE
 from tests.extender.polling import until
@@ -147,7 +148,7 @@ async def test_a_fence_that_is_refused_for_good_is_told_once_a_minute() -> None:
     """Somebody else's webhook keeps nodes closed; whoever reads the log learns of which pod, and why."""
     world = World("n1", machine_name=MACHINE, ledgers=False)
     world.add_pod("waits")
-    replica, metrics = Replica(world), Metrics("")
+    replica, metrics = Replica(world), Metrics("", [LEDGER_REPAIRS])
 
     async def execute(intent: Intent, seconds: float) -> Reply:
         return Refused(403, "no status for you") if isinstance(intent, FencePod) else world.execute(intent)

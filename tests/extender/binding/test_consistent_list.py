@@ -21,6 +21,7 @@ from extender.cluster.objects.kinds import MAX_POD_BYTES
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.kubernetes.events import EventRecorder
+from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
 from tests.extender.builders import node, pod
 from tests.extender.virtual_time import in_virtual_time
@@ -54,7 +55,7 @@ class Fencing:
             driver=Driver(self._execute, clock, 3.0),
             lock_of=turns.__getitem__,
             events=events,
-            metrics=Metrics(""),
+            metrics=Metrics("", [LEDGER_REPAIRS]),
         )
 
     @property

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.binding.intents import Intent, Reply
+from extender.features.registry import DECLARATIONS
 from extender.kubernetes.burden import FATES
-from extender.telemetry.metrics import BUCKETS, GAUGES, REPAIRS, RESOURCES, VERDICTS, Metrics, Recent
+from extender.telemetry.core import CORE, PODS_REFUSED, REFUSALS, REQUEST_SECONDS, VERDICTS_BY_VERB, WAITED_SECONDS
+from extender.telemetry.metrics import Declaration, Kind, Metrics, Recent
+from tests.extender.telemetry.figures import every_gauge
 from topology.placement.verdict import Reason
 
 
@@ -22,59 +26,83 @@ def families(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def test_the_verbs_have_their_histograms_before_the_first_call() -> None:
+def test_verbs_have_their_histograms_before_the_first_call() -> None:
     """A rate of something that does not exist yet is no rate."""
-    counts = families(Metrics("digest"))["gputopo_extender_request_duration_seconds_count"]
-    assert counts == {(verb,): 0.0 for verb in VERDICTS}
+    counts = families(Metrics("digest", CORE))["gputopo_extender_request_duration_seconds_count"]
+    assert counts == {(verb,): 0.0 for verb in VERDICTS_BY_VERB}
 
 
-def test_whatever_is_counted_begins_at_nought() -> None:
+def test_counters_begin_at_zero() -> None:
     """The first bind that fails is an increase, and not a series out of nowhere."""
-    found = families(Metrics("digest"))
-    assert found["gputopo_verdicts_total"] == {(said, verb): 0 for verb, all_ in VERDICTS.items() for said in all_}
+    series = families(Metrics("digest", CORE))
+    verdicts = {(verdict, verb): 0 for verb, all_ in VERDICTS_BY_VERB.items() for verdict in all_}
+    assert series["gputopo_verdicts_total"] == verdicts
     names = [(intent.__name__, reply.__name__) for intent in get_args(Intent) for reply in get_args(Reply)]
-    assert found["gputopo_api_requests_total"] == dict.fromkeys(names, 0)
-    assert found["gputopo_ledger_repairs_total"] == {(kind,): 0 for kind in REPAIRS}
-    fates = {(fate, resource): 0 for fate in FATES for resource in RESOURCES}
-    assert found["gputopo_watch_objects_total"] == fates
+    assert series["gputopo_api_requests_total"] == dict.fromkeys(names, 0)
+    kinds = ("rebuilt", "adopted", "moved", "restored")
+    assert series["gputopo_ledger_repairs_total"] == {(kind,): 0 for kind in kinds}
+    resources = ("nodes", "pods", "resourceclaims", "resourceslices")
+    assert series["gputopo_watch_objects_total"] == {(fate, name): 0 for fate in FATES for name in resources}
 
 
 def test_every_reason_why_pods_wait_is_countable() -> None:
-    """How often it was given, who waits for it now, and how long they did that are bound."""
-    metrics = Metrics("digest")
-    metrics.watch(dict, lambda: {"affinity": 2})
-    metrics.refused({Reason.AFFINITY, Reason.TOO_FEW_FREE})
-    metrics.waited({Reason.AFFINITY}, 70.0)
-    found = families(metrics)
-    assert found["gputopo_refusals_total"] == {(reason,): reason in {"affinity", "too-few-free"} for reason in Reason}
-    assert found["gputopo_pods_refused"] == {(reason,): 2 * (reason == "affinity") for reason in Reason}
-    assert found["gputopo_waited_seconds_count"] == {(reason,): reason == "affinity" for reason in Reason}
-    assert found["gputopo_waited_seconds_sum"]["affinity",] == 70.0
+    """How often it was given, how many pods wait for it now, and how long bound pods have waited."""
+    metrics = Metrics("digest", CORE)
+    metrics.watch_labels(PODS_REFUSED, lambda: {"affinity": 2})
+    metrics.count(REFUSALS, Reason.AFFINITY)
+    metrics.observe(WAITED_SECONDS, 70.0, Reason.AFFINITY)
+    series = families(metrics)
+    assert series["gputopo_refusals_total"] == {(reason,): reason == "affinity" for reason in Reason}
+    assert series["gputopo_pods_refused"] == {(reason,): 2 * (reason == "affinity") for reason in Reason}
+    assert series["gputopo_waited_seconds_count"] == {(reason,): reason == "affinity" for reason in Reason}
+    assert series["gputopo_waited_seconds_sum"]["affinity",] == 70.0
 
 
-def test_an_answer_is_timed_and_counted() -> None:
-    """The buckets are dense where the budget is."""
-    metrics = Metrics("digest")
-    metrics.answered("filter", "fits", 0.003)
-    found = families(metrics)
-    buckets = found["gputopo_extender_request_duration_seconds_bucket"]
-    assert [buckets[str(float(bound)), "filter"] for bound in BUCKETS[:4]] == [0, 0, 0, 1]
-    assert found["gputopo_verdicts_total"]["fits", "filter"] == 1
+def test_buckets_of_a_verb_are_dense_where_the_budget_is() -> None:
+    """3 ms are more than the first three bounds."""
+    metrics = Metrics("digest", CORE)
+    metrics.observe(REQUEST_SECONDS, 0.003, "filter")
+    buckets = families(metrics)["gputopo_extender_request_duration_seconds_bucket"]
+    assert [buckets[str(bound), "filter"] for bound in REQUEST_SECONDS.buckets[:4]] == [0, 0, 0, 1]
 
 
-def test_gauges_are_read_when_somebody_scrapes() -> None:
-    """They show the state of that moment."""
-    metrics, state = Metrics("digest"), dict.fromkeys(GAUGES, 1.0)
-    metrics.watch(lambda: state, dict)
+def test_gauges_are_read_at_each_scrape() -> None:
+    """They show the state of that moment; one without a value is absent."""
+    metrics, state = Metrics("digest", DECLARATIONS), every_gauge(1.0)
+    metrics.watch(lambda: state)
+    del state["policies_in_force"]
     state["gpus_free"] = 5.0
-    found = families(metrics)
-    assert found["gputopo_gpus_free"] == {(): 5.0}
-    assert {f"gputopo_{name}" for name in GAUGES} <= set(found)
+    series = families(metrics)
+    assert series["gputopo_gpus_free"] == {(): 5.0}
+    assert {name for name in every_gauge(0.0) if f"gputopo_{name}" not in series} == {"policies_in_force"}
+
+
+def test_gauge_shows_its_last_figures_alone() -> None:
+    """A size that no machine has any more is gone."""
+    sizes = Declaration("gputopo_sizes", "Pods by size.", Kind.GAUGE, labels=("gpus",))
+    metrics = Metrics("digest", [sizes])
+    metrics.show(sizes, {("1",): 8.0, ("2",): 4.0})
+    metrics.show(sizes, {("1",): 7.0})
+    assert families(metrics)["gputopo_sizes"] == {("1",): 7.0}
+
+
+def test_series_that_nobody_declared_are_not_counted() -> None:
+    """A feature that is missing in the list fails in its first test."""
+    with pytest.raises(KeyError, match="gputopo_refusals"):
+        Metrics("digest", []).count(REFUSALS, Reason.AFFINITY)
+
+
+def test_names_are_declared_once() -> None:
+    """Two features cannot share one."""
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        Metrics("digest", [REFUSALS, REFUSALS])
+    names = [declaration.name for declaration in DECLARATIONS]
+    assert len(names) == len(set(names))
 
 
 def test_the_build_names_version_and_configuration() -> None:
     """Two replicas with different settings can be told apart."""
-    ((config, _),) = families(Metrics("digest"))["gputopo_build_info"]
+    ((config, _),) = families(Metrics("digest", CORE))["gputopo_build_info"]
     assert config == "digest"
 
 

@@ -18,7 +18,7 @@ from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
 from extender.cluster.state import ClusterState
 from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.arrivals import Arrivals
-from extender.features.autoscaling.feature import LOOK_SECONDS, WAITING, Autoscaling
+from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, WAITING, Autoscaling
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.gauges import gauges_of
@@ -125,7 +125,7 @@ class Life:
             state=state,
             send=self.api.send,
             events=self.recorder,
-            metrics=Metrics("digest"),
+            metrics=Metrics("digest", [NODE_REQUESTS]),
             clock=lambda: at(self.loop.time()),
             settings=AutoscalingSettings(enabled=True, **settings),
         )

@@ -13,6 +13,7 @@ from extender.binding.outcome import BindTarget, Bound, Chosen
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.quality.feature import Quality, best_gb_per_s
+from extender.features.quality.series import QUALITY
 from extender.inspect.fragmentation import Room, RoomCounter, fragmentation
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
@@ -34,7 +35,7 @@ Series = dict[str, dict[tuple[str, ...], float]]
 
 def told(state: ClusterState, *chosen: Chosen, seconds: float = 0.0, pods_to_come: float = 0.3) -> Series:
     """Return the series after one round."""
-    metrics = Metrics("digest")
+    metrics = Metrics("digest", QUALITY)
     quality = Quality(state, metrics, lambda: at(seconds), pods_to_come=pods_to_come)
     for each in chosen:
         quality.judge_later(TARGET, each)
@@ -86,7 +87,7 @@ def test_a_placement_waits_while_the_best_is_searched_for() -> None:
     """The search goes on beside calls; nothing is told before it has ended, and all of it after."""
     state = cluster()
     compiled = TopologyClass(machine("dgx-1v"), effort=state.effort)
-    metrics = Metrics("digest")
+    metrics = Metrics("digest", QUALITY)
     quality = Quality(state, metrics, at, pods_to_come=0.3)
     known = choice(0b11, GpuRequest.plain(2), TopologyClass(compiled.node))
     quality.judge_later(TARGET, replace(known, topology_class=compiled))
@@ -173,7 +174,9 @@ def test_room_is_told_by_size_as_the_plugin_tells_it() -> None:
 def test_nodes_that_are_alike_are_counted_once() -> None:
     """A round grows with the kinds of nodes, not with the nodes."""
     few, many = (cluster(*(node(f"n{i}", PAIRS, cpu=str(i)) for i in range(count))) for count in (2, 40))
-    steps = [sum(1 for _ in Quality(state, Metrics("d"), at, pods_to_come=0.3).round()) for state in (few, many)]
+    steps = [
+        sum(1 for _ in Quality(state, Metrics("d", QUALITY), at, pods_to_come=0.3).round()) for state in (few, many)
+    ]
     assert steps[0] == steps[1]
 
 
@@ -197,7 +200,7 @@ def test_what_was_counted_is_counted_anew_only_where_something_has_changed() -> 
 def test_sizes_that_no_machine_has_any_more_are_gone() -> None:
     """And not shown as they were last."""
     state = cluster(node("n1", PAIRS))
-    metrics = Metrics("digest")
+    metrics = Metrics("digest", QUALITY)
     quality = Quality(state, metrics, at, pods_to_come=0.3)
     finish(quality.round())
     state.nodes.replaced([])

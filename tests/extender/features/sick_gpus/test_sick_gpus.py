@@ -17,7 +17,7 @@ from benchmarks.simulated.double.resources import EVENTS, PODS
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.features.sick_gpus.feature import PACE_SECONDS, TOLD_SECONDS, TRIES, SickGpus
+from extender.features.sick_gpus.feature import EVICTIONS, PACE_SECONDS, TOLD_SECONDS, TRIES, SickGpus
 from extender.kubernetes import events
 from extender.kubernetes.events import SICK, Event, EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
@@ -97,7 +97,7 @@ class Life:
     def __init__(self, state: ClusterState, api: Api, *, may_evict: bool = False) -> None:
         self.state = state
         self.api = api
-        self.metrics = Metrics("digest")
+        self.metrics = Metrics("digest", [EVICTIONS])
         self.recorder = EventRecorder(api.send)
         loop = asyncio.get_running_loop()
         self.sick = SickGpus(

@@ -12,7 +12,7 @@ from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
-from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, ROUND_SECONDS, Steering
+from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, NOMINATIONS, ROUND_SECONDS, Steering
 from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.kit.clock import Clock
 from extender.planning.queue import LEAD
@@ -33,7 +33,7 @@ def steering(state: ClusterState, execute: Execute, clock: Clock) -> Steering:
     config = ExtenderConfiguration.model_validate(
         {"scheduling": {"schedulerNames": list(SCHEDULER)}, "steering": settings}
     )
-    return Steering(state, Driver(execute, clock, 3.0), clock, Metrics(""), config)
+    return Steering(state, Driver(execute, clock, 3.0), clock, Metrics("", [NOMINATIONS]), config)
 
 
 def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_once() -> None:
