@@ -101,8 +101,8 @@ def test_of_a_tight_group_all_pods_are_bound_or_none(
         eventually(lambda groups=groups, whole=whole: sorted(sizes_of(gang_cluster, groups).values()) == whole)  # type: ignore[misc]
         sizes = sizes_of(gang_cluster, groups)
         for name, _ in sorted(pods, key=lambda pod: sizes[pod[1]]):
-            # Those that wait go first. A pod that is bound while it is deleted may be gone at once, and its claims stay until an agent
-            # says that it holds nothing; there is none here.
+            # Those that wait go first. A pod that is bound while it is deleted may be gone at once. Its claims stay until an
+            # agent reports that the pod holds nothing, and there is no agent here.
             gang_cluster.delete(name)
         eventually(lambda: all("tight" not in pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)))
         for group in groups:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.gpus.discovery import NOTHING, NodeDiscovery, discover
-from agent.gpus.facts import Answer, Gap, GpuMemory, Known, Missing, NvmlFacts, value_of
+from agent.gpus.facts import Answer, Gap, GpuMemory, Known, Missing, NvmlFacts
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import IN_SLICES, NO_MEMORY, NO_RESERVE, OTHER_MODEL, TOO_SMALL, SharingRule
 from tests.agent.builders import gpu_facts, machine_of
@@ -20,9 +20,11 @@ NOWHERE = Path("/nonexistent")
 KNOWN = Known(GpuMemory(81559 * MIB, 0, 551 * MIB))
 
 
-def facts(memory: Answer[GpuMemory] = KNOWN, model: str = "NVIDIA H100 80GB HBM3", **more: object) -> NvmlFacts:
+def facts(
+    memory: Answer[GpuMemory] = KNOWN, model: str = "NVIDIA H100 80GB HBM3", uuid: str = "GPU-1", **more: object
+) -> NvmlFacts:
     """Return a machine with one GPU."""
-    gpu = gpu_facts(uuid=Known("GPU-1"), model=Known(model), memory=memory, **more)
+    gpu = gpu_facts(uuid=Known(uuid), model=Known(model), memory=memory, **more)
     return replace(machine_of(), gpus=(Known(gpu),))
 
 
@@ -85,18 +87,14 @@ def test_a_gpu_that_nvml_cannot_identify_keeps_no_other_from_being_shared() -> N
 def test_each_reason_is_named_once_and_in_order() -> None:
     """However many GPUs have it: the node's status changes only when a reason does."""
     several = (
-        facts(Known(GpuMemory(80 * GIB, 0))),
-        facts(model="NVIDIA L4"),
-        facts(Known(GpuMemory(GIB, 0, GIB))),
-        facts(mig_enabled=Known(True)),
-        facts(model="NVIDIA L4"),
+        facts(Known(GpuMemory(80 * GIB, 0)), uuid="GPU-1"),
+        facts(model="NVIDIA L4", uuid="GPU-2"),
+        facts(Known(GpuMemory(GIB, 0, GIB)), uuid="GPU-3"),
+        facts(mig_enabled=Known(True), uuid="GPU-4"),
+        facts(model="NVIDIA L4", uuid="GPU-5"),
     )
-    gpus = list[Known[NvmlFacts] | Missing]()
-    for number, node in enumerate(several):
-        gpu = value_of(node.gpus[0])
-        assert gpu is not None
-        gpus.append(Known(replace(gpu, uuid=Known(f"GPU-{number}"))))
-    found = applied(SharingRule(("*H100*",)), replace(machine_of(), gpus=tuple(gpus)))
+    gpus = tuple(gpu for one in several for gpu in one.gpus)
+    found = applied(SharingRule(("*H100*",)), replace(machine_of(), gpus=gpus))
     assert found.unshared == (IN_SLICES, TOO_SMALL, OTHER_MODEL, NO_RESERVE)
 
 
