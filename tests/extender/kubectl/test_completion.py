@@ -14,6 +14,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.kubectl import completion
 from extender.kubectl.completion import FILES, NO_FILES, complete
 from tests.extender.plugin import PODS
 
@@ -53,6 +54,12 @@ async def test_names_come_from_the_cluster(tmp_path: Path) -> None:
             )
         ]
     assert [names for names, _ in offered] == [["n1"], ["m1"], ["train"], []]
+
+
+def test_a_name_with_characters_that_act_on_a_terminal_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell would type it for the user."""
+    monkeypatch.setattr(completion, "_names", lambda words: ["n1", "n2\x1b[31m", "n3\n"])
+    assert complete(["node", ""]) == (["n1"], NO_FILES)
 
 
 def test_where_no_cluster_answers_nothing_is_said(tmp_path: Path) -> None:
