@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -45,6 +46,7 @@ NODE_REQUESTS: Final = Declaration(
     "Placeholders, which ask autoscalers for nodes: those that were created or not, and what became of them.",
     Kind.COUNTER,
     labels=("outcome",),
+    values=tuple(product(("asked", "failed", "served", "withdrawn", "expired"))),
 )
 LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
