@@ -8,7 +8,7 @@ from extender.kit import collector
 def main() -> None:
     """Run the command line."""
     collector.put_off()
-    from extender.command import app
+    from extender.web.command import app
 
     app()
 

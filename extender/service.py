@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
-from extender.background.binds import Binds
-from extender.background.condition import Condition
-from extender.background.core_rounds import core_rounds, optional_rounds
-from extender.background.device_watch import DeviceWatch
-from extender.background.policies import Guard
-from extender.background.preconditions import Preconditions
-from extender.background.reconciler import Reconciler
-from extender.background.second_looks import SecondLooks
-from extender.background.watches import watches
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import BindTarget, Bound, Outcome
 from extender.binding.release import ClaimTimers
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
-from extender.feature import Core, Feature
+from extender.core.binds import Binds
+from extender.core.condition import Condition
+from extender.core.core_rounds import core_rounds, optional_rounds
+from extender.core.feature import Core, Feature
+from extender.core.reconciler import Reconciler
+from extender.core.second_looks import SecondLooks
 from extender.kit.clock import Clock, SteadyClock
 from extender.kit.pace import Pace
 from extender.kit.plain_structlog import structlog
@@ -104,24 +99,15 @@ class Extender:
         driver = Driver(self._execute, clock, config.scheduling.bind_deadline)
         self._filter = SecondLooks(self.state, clock, config.scheduling)
         self._binds = Binds(self.state, clock, driver)
-        self.condition = Condition(
-            config=config,
+        reconciler = Reconciler(
             state=self.state,
-            rounds=self._rounds,
-            watches=watches(watching, self.state),
-            devices=DeviceWatch(watching, self.state.claims, ask_again_seconds=config.policies.look),
-            guard=Guard(api.send, self.state.nodes),
-            preconditions=Preconditions(api.send, self.state.pods),
-            reconciler=Reconciler(
-                state=self.state,
-                timers=ClaimTimers(orphan_seconds=config.reconcile.orphan_after),
-                driver=driver,
-                lock_of=self._binds.of_nodes.plain,
-                events=self._events,
-                metrics=self.metrics,
-            ),
+            timers=ClaimTimers(orphan_seconds=config.reconcile.orphan_after),
+            driver=driver,
+            lock_of=self._binds.of_nodes.plain,
             events=self._events,
+            metrics=self.metrics,
         )
+        self.condition = Condition.of(config, self.state, watching, self._rounds, reconciler, self._events)
         core = Core(
             config=config,
             state=self.state,
@@ -142,7 +128,7 @@ class Extender:
         self._rounds.start(core_rounds(self.condition, self._listed), self.synced)
         for feature in self._features:
             self._rounds.start(feature.rounds(), self.synced)
-        for name in self.life():
+        for name in self.condition.life():
             self.metrics.begin(FAILED_ROUNDS, name)
         return self
 
@@ -204,14 +190,6 @@ class Extender:
             self._notify(lambda feature: feature.after_bind(target, outcome))
         return outcome
 
-    def closed(self) -> str | None:
-        """Return why no verb is answered now."""
-        return self.condition.closed()
-
-    def life(self) -> dict[str, str | None]:
-        """Return every task, and what it died of; a dead one is cured by a restart only."""
-        return self._rounds.life()
-
     def exposition(self) -> bytes:
         """Return all series in Prometheus' text format, at most `EXPOSITION_SECONDS` old."""
         return self._exposition.at(self._clock().monotonic)
@@ -232,7 +210,7 @@ class Extender:
                 self.metrics.count(REFUSALS, reason)
         if self._events.is_news(metadata.uid, events.UNSATISFIED):
             pod = events.PodName(metadata.namespace, metadata.name, metadata.uid)
-            self._events.record(events.unsatisfied(pod, _refusals(result)))
+            self._events.record(events.unsatisfied(pod, result.reasons))
 
     def _notify(self, observe: Callable[[Feature], None]) -> None:
         for feature in self._features:
@@ -241,11 +219,3 @@ class Extender:
             except Exception:  # the answer of a verb does not depend on a feature
                 log.exception("a feature failed", feature=feature.name)
                 self.metrics.count(FAILED_ROUNDS, feature.name)
-
-
-def _refusals(result: ExtenderFilterResult) -> Counter[str]:
-    reasons: Iterable[str] = [
-        *(result.failed_nodes or {}).values(),
-        *(result.failed_and_unresolvable_nodes or {}).values(),
-    ]
-    return Counter(reasons)

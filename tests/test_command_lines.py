@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 COMPLETION = "kubectl_complete-gputopo"
 """Is called by kubectl, and typed by nobody."""
-BEHIND = {"extender.__main__": "extender.command"}
+BEHIND = {"extender.__main__": "extender.web.command"}
 """Which module has the command line, where a script's own imports it late."""
 OURS = [
     script

@@ -46,7 +46,7 @@ _PARTS = (
     ("extender/kubernetes/events", "events about pods"),
     ("extender/kubernetes/reflector", "watch: what others wrote"),
     ("extender/kubernetes/watching", "watch: what others wrote"),
-    ("extender/background/watches", "watch: what others wrote"),
+    ("extender/core/watches", "watch: what others wrote"),
     ("extender/kubernetes/", "requests to the API server"),
     ("aiohttp/", "requests to the API server"),
     ("yarl/", "requests to the API server"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from extender.feature import Feature
+from extender.core.feature import Feature
 from extender.features.autoscaling.feature import Autoscaling
 from extender.features.group_sizes.feature import GroupSizeWatch
 from extender.features.measured.feature import MeasuredFile

@@ -110,7 +110,7 @@ _GAUGES: Final = {
     "resource_claims_watched": "Whether ResourceClaims are heard of; absent where the API server has none.",
     "policies_in_force": "Whether admission policies keep others from forging our annotations; absent until it is known.",
 }
-"""Their values are in `extender.telemetry.gauges`, or in `figures` of `extender.background.condition`."""
+"""Their values are in `extender.telemetry.gauges`, or in `figures` of `extender.core.condition`."""
 
 FAILED_ROUNDS: Final = Declaration(
     "gputopo_failed_rounds",

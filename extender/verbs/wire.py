@@ -6,6 +6,7 @@ kube-scheduler writes exactly these. Unknown keys are skipped, `null` means abse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Annotated, TypeVar
 
@@ -104,6 +105,11 @@ class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
     """Not empty: the call failed, and so does the pod's scheduling cycle."""
     nodes: NodeList | None = None
     """The same as `node_names`, for a scheduler that sent whole nodes and takes nothing else."""
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """How many nodes each message is about."""
+        return Counter([*(self.failed_nodes or {}).values(), *(self.failed_and_unresolvable_nodes or {}).values()])
 
 
 class HostPriority(_Wire, frozen=True, gc=False):

@@ -31,7 +31,7 @@ def page(extender: Extender, path: str, query: str) -> Page:
     """Return one of the pages; in constant time, but for a new exposition once a second."""
     match path:
         case "/livez" | "/healthz":
-            return _answer(query, "livez", extender.life())
+            return _answer(query, "livez", extender.condition.life())
         case "/readyz":
             return _answer(query, "readyz", extender.condition.readiness())
         case "/metrics":

@@ -72,7 +72,7 @@ class Verb(Generic[Args]):
         extender: Extender = request.app.state.extender
         if "origin" in request.headers:
             return _complaint(403, "not for browsers")
-        if why := extender.closed():
+        if why := extender.condition.closed():
             return _complaint(503, why)
         try:
             async with self.line.admitted(request.receive) as body:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from extender.feature import Feature
+from extender.core.feature import Feature
 from extender.kit.rounds import Rounds
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.config.document import ExtenderConfiguration
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.features.registry import FEATURES
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender

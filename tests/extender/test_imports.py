@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("program", ["extender.command, extender.web.server", "extender.kubectl.cli"])
+@pytest.mark.parametrize("program", ["extender.web.command, extender.web.server", "extender.kubectl.cli"])
 def test_no_start_imports_rich(program: str) -> None:
     """Structlog would, wherever it is installed, and it is: typer requires it."""
     asked = f"import sys, {program}; print(*{{'rich', 'structlog'}} & {{*sys.modules}})"

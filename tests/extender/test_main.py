@@ -14,7 +14,7 @@ import yaml
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import Store
-from extender.command import app
+from extender.web.command import app
 from tests.extender.polling import eventually
 from tests.invoking import call, run
 

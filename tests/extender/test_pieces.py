@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from extender.background.reconciler import Reconciler
 from extender.binding.driver import Driver
 from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.topologies import NodeGpus, Topologies
 from extender.cluster.state import ClusterState
+from extender.core.reconciler import Reconciler
 from extender.inspect import inspection
 from extender.inspect.faults import Faults
 from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed

@@ -108,7 +108,12 @@ def test_commands_for_people_answer(container: Runc, program: str) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["agent.__main__, agent.serve", "extender.command, extender.web.server", "extender.kubectl.cli", "benchmarks.cli"],
+    [
+        "agent.__main__, agent.serve",
+        "extender.web.command, extender.web.server",
+        "extender.kubectl.cli",
+        "benchmarks.cli",
+    ],
 )
 def test_no_start_compiles_anything(container: Runc, program: str) -> None:
     """All that a program imports has its bytecode: nobody can write it later on."""

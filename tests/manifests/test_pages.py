@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import agent.__main__
 import benchmarks.cli
-import extender.command
 import extender.kubectl.cli
+import extender.web.command
 from tests.manifests.helm import MANIFESTS
 
 ROOT = MANIFESTS.parent
@@ -57,7 +57,7 @@ NOT_RUN = {
 OURS = {
     "gputopo-agent": agent.__main__.app,
     "gputopo-bench": benchmarks.cli.app,
-    "gputopo-extender": extender.command.app,
+    "gputopo-extender": extender.web.command.app,
     "kubectl gputopo": extender.kubectl.cli.app,
 }
 

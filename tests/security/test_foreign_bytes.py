@@ -27,7 +27,6 @@ from agent.node.kube import KubernetesNode, _annotations, _document, _event, _re
 from agent.plugin.journal import decode as decode_journal
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import gpu_pod
-from extender.background.device_classes import DeviceClasses
 from extender.binding.intents import BindPod, FencePod, GetNode, GetPod, GetPodVersion, ListPods, SwapLedger
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
@@ -36,6 +35,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import cpu_milli, quantity
 from extender.cluster.objects.versions import is_before
 from extender.config.document import load
+from extender.core.device_classes import DeviceClasses
 from extender.kit.clock import Instant
 from extender.kit.configuration import ConfigurationError
 from extender.kubectl.control_plane import control_plane

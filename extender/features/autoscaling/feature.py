@@ -23,7 +23,7 @@ from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config.autoscaling import AutoscalingSettings
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits

@@ -13,7 +13,7 @@ from typing import Final, NoReturn, Self
 
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
 from extender.cluster.objects.group_sizes import ROWS, GroupMaker, Row
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kubernetes.reflector import Reflector, Unavailable

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from extender.cluster.state import ClusterState
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.inspect.measured import MeasuredReport, measured_sets
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round

@@ -15,7 +15,7 @@ from typing import Final, Self
 from extender.binding.outcome import BindTarget, Bound, Chosen
 from extender.cluster.candidates.holds import Ranked
 from extender.cluster.state import ClusterState
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.features.quality.series import (
     BANDWIDTH_RATIO,
     LOSS,

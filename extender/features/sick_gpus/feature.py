@@ -14,7 +14,7 @@ from typing import Final, Self
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog

@@ -14,7 +14,7 @@ from extender.binding.intents import Step
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.features.steering.nominations import Nominations
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog

@@ -21,7 +21,7 @@ from extender.binding.release import ask_for_look
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.state import ClusterState
-from extender.feature import Core, Feature
+from extender.core.feature import Core, Feature
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.fair_table import FairTable

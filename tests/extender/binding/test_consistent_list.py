@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from extender.background.reconciler import FENCES_AT_ONCE, Reconciler
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, FencePod, GetPodVersion, Intent, ListPods, NoAnswer, Refused, Reply
 from extender.binding.release import ClaimTimers
 from extender.cluster.objects.kinds import MAX_POD_BYTES
 from extender.cluster.state import ClusterState
+from extender.core.reconciler import FENCES_AT_ONCE, Reconciler
 from extender.kit.clock import Instant
 from extender.kubernetes.events import EventRecorder
 from extender.telemetry.core import LEDGER_REPAIRS

@@ -14,7 +14,7 @@ sys.argv = ["gputopo-extender", "--version"]
 try:
     main()
 except SystemExit:
-    print("extender.command" in sys.modules, sum(each["collections"] for each in gc.get_stats()) - before)
+    print("extender.web.command" in sys.modules, sum(each["collections"] for each in gc.get_stats()) - before)
 """
 
 

@@ -151,9 +151,7 @@ def test_a_request_that_is_for_no_pod_is_in_no_trace(monkeypatch: pytest.MonkeyP
 
 def test_off_imports_nothing_of_the_sdk() -> None:
     """So that it costs neither time at the start nor memory; the API comes with FastAPI."""
-    asked = (
-        "import sys, extender.command, extender.web.server; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
-    )
+    asked = "import sys, extender.web.command, extender.web.server; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

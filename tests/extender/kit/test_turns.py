@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
-from extender.background.derivation import keep_appraised
 from extender.cluster.candidates.values import Values
+from extender.core.derivation import keep_appraised
 from extender.kit.turns import PAUSE_SECONDS, SHORT_TURN_SECONDS, in_short_turns, with_pauses
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 from topology.placement.topology_classes import TopologyClasses

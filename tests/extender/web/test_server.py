@@ -266,7 +266,7 @@ async def test_a_vital_round_that_fails_ends_the_process(tmp_path: Path, monkeyp
     async def die(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("extender.background.core_rounds.keep_derived", die)
+    monkeypatch.setattr("extender.core.core_rounds.keep_derived", die)
     with pytest.raises(ExceptionGroup) as caught:
         async with serving(tmp_path, ready=False) as extender:
             await until(extender.process.done)

@@ -245,7 +245,7 @@ class Process:
         return self.extender
 
     def _notice_deaths(self, extender: Extender) -> None:
-        causes = {name: cause for name, cause in extender.life().items() if cause is not None}
+        causes = {name: cause for name, cause in extender.condition.life().items() if cause is not None}
         if causes:
             self.witness.died(self, causes)
 

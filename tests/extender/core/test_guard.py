@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.background.policies import Guard, forbidden_write, verdict
+from extender.core.policies import Guard, forbidden_write, verdict
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from topology.annotations import keys

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.background.device_watch import PATIENCE_SECONDS, DeviceWatch
 from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH
 from extender.config.api_server import WatchSettings
+from extender.core.device_watch import PATIENCE_SECONDS, DeviceWatch
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request

@@ -18,7 +18,7 @@ _MAX_BACKOFF_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """The watches of one extender, but for those of DRA (`extender.background.device_watch`)."""
+    """The watches of one extender, but for those of DRA (`extender.core.device_watch`)."""
 
     nodes: Reflector[Node]
     pods: Reflector[Pod]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from extender.background.condition import Condition
-from extender.background.derivation import go_on_searching, keep_appraised, keep_derived
-from extender.background.device_classes import DeviceClasses
+from extender.core.condition import Condition
+from extender.core.derivation import go_on_searching, keep_appraised, keep_derived
+from extender.core.device_classes import DeviceClasses
 from extender.kit.rounds import Round
 from extender.kubernetes.events import Send
 

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.background.device_classes import DeviceClasses
 from extender.binding.outcome import Failure, NotBound
 from extender.cluster.candidates.openness import BY_DRA
 from extender.cluster.objects.kinds import Pod
+from extender.core.device_classes import DeviceClasses
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request

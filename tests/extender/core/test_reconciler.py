@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from benchmarks.processes.client import MERGE_PATCH, Json
 from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
-from extender.background.reconciler import Reconciler
 from extender.binding.driver import Driver
 from extender.binding.intents import FencePod, Intent, Refused, Reply
+from extender.core.reconciler import Reconciler
 from extender.kubernetes.events import EventRecorder
 from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics

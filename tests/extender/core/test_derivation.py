@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from extender.background.derivation import keep_appraised, keep_derived
 from extender.cluster.candidates.values import Values
+from extender.core.derivation import keep_appraised, keep_derived
 from tests.extender.builders import cluster, node
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.demand import PRIOR_PODS

@@ -13,9 +13,9 @@ from benchmarks.simulated.double.api import Reply, answer
 from benchmarks.simulated.double.api import Request as HttpRequest
 from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.fleet import SimulatedNode
-from extender.background.preconditions import Preconditions, trials, verdict
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
+from extender.core.preconditions import Preconditions, trials, verdict
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from tests.extender.builders import pod

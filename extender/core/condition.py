@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from extender.background.device_watch import DeviceWatch
-from extender.background.policies import Guard
-from extender.background.preconditions import Preconditions
-from extender.background.reconciler import Reconciler
-from extender.background.watches import Watches
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
+from extender.core.device_watch import DeviceWatch
+from extender.core.policies import Guard
+from extender.core.preconditions import Preconditions
+from extender.core.reconciler import Reconciler
+from extender.core.watches import Watches, watches
 from extender.kit.rounds import Rounds
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.reflector import Reflector
+from extender.kubernetes.watching import Watching
 from extender.telemetry.gauges import gauges_of
 from extender.telemetry.metrics import Figures
 
@@ -37,6 +38,29 @@ class Condition:
     reconciler: Reconciler
     events: EventRecorder
 
+    @classmethod
+    def of(
+        cls,
+        config: ExtenderConfiguration,
+        state: ClusterState,
+        watching: Watching,
+        rounds: Rounds,
+        reconciler: Reconciler,
+        events: EventRecorder,
+    ) -> Condition:
+        """Return that of an extender with these parts; the others are made here."""
+        return cls(
+            config=config,
+            state=state,
+            rounds=rounds,
+            watches=watches(watching, state),
+            devices=DeviceWatch(watching, state.claims, ask_again_seconds=config.policies.look),
+            guard=Guard(watching.api.send, state.nodes),
+            preconditions=Preconditions(watching.api.send, state.pods),
+            reconciler=reconciler,
+            events=events,
+        )
+
     def closed(self) -> str | None:
         """Return why no verb is answered now."""
         if not self.state.synced:
@@ -46,6 +70,10 @@ class Condition:
         if why := self._unfenced():
             return why
         return self._unguarded() if self.config.policies.required else None
+
+    def life(self) -> dict[str, str | None]:
+        """Return every round, and why it ended; only a restart begins it again."""
+        return self.rounds.life()
 
     def readiness(self) -> dict[str, str | None]:
         """Return every condition for being asked, and what is missing."""

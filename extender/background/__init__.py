@@ -1,1 +1,0 @@
-"""What the core does between calls: watch, derive views, reconcile ledgers, and check what safety depends on."""
