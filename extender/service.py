@@ -58,8 +58,7 @@ from extender.verbs.wire import (
 EXPOSITION_SECONDS = 1.0
 """One exposition serves everybody for so long: it costs milliseconds, and many may ask for it."""
 PREEMPT_RATIO = 1 / 2
-"""Of a bind's time that the search for victims may take: kube-scheduler has one time-out for all verbs, and that of a bind fits
-into it. It schedules nobody else meanwhile."""
+"""Of a bind's time that the search for victims may take: kube-scheduler waits for it, and schedules no other pod meanwhile."""
 
 AnyFeature = TypeVar("AnyFeature", bound=Feature)
 
