@@ -207,14 +207,20 @@ class Ownership:
             )
         if not placed.share_gib:
             return
-        live = (self.placed[other] for other in self.placed if other not in self._over and self._is_ours(other))
-        shares = [other for other in live if other.share_gib and other.node == placed.node]
-        shared = {gpu for other in shares for gpu in other.gpus}
-        for other in shares:
-            if other.gpus & placed.gpus and other is not placed:
+        live = [other for other in self.placed if other not in self._over and other != uid]
+        shares = {other: self.placed[other] for other in live if self._shares_on(placed.node, other)}
+        ours = [share for other, share in shares.items() if self._is_ours(other)]
+        shared = placed.gpus.union(*(share.gpus for share in ours))
+        for share in ours:
+            if share.gpus & placed.gpus:
                 self._trace.count(f"share: beside another of class {placed.sharing_class or 'none'}")
-        if len(shared) > self.shared_gpus:
+        # A pod that was bound around us may share one GPU more than may be shared; who joins it there shares no further one.
+        joins = any(placed.gpus & {*share.gpus, *self._running.get(other, ())} for other, share in shares.items())
+        if len(shared) > self.shared_gpus and not joins:
             self._trace.violation("INV4", f"{placed.node} shares {len(shared)} GPUs, and may share {self.shared_gpus}")
+
+    def _shares_on(self, node: str, uid: str) -> bool:
+        return bool(self.placed[uid].share_gib) and self.placed[uid].node == node
 
     def _is_knowable(self, uid: str, other: str, gpu: str) -> bool:
         """Whether the API says of a pod that it has the GPU: one that was bound around us may be gone before anybody sees it.
