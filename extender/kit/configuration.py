@@ -4,7 +4,7 @@ A setting comes from the command line, else the environment, else the file, else
 `GPUTOPO_LISTEN_PORT` in the environment. Unknown names are refused in all three.
 
 In the file a value is YAML. The command line and the environment give text, which the type of the setting reads:
-text stays as it is, a list is `a,b` or `[a, b]`, and a mapping is YAML.
+text stays as it is but for quotes around it, a list is `a,b` or `[a, b]`, and a mapping is YAML.
 """
 
 from __future__ import annotations
@@ -145,7 +145,13 @@ def _put(document: dict[str, Any], path: _Path, text: str, source: str) -> None:
             raise ConfigurationError(f"{source}: {'.'.join(path)}: {key} is not a section")
         section[key] = below
         section = below
-    section[path[-1]] = text
+    section[path[-1]] = _unquoted(text)
+
+
+def _unquoted(text: str) -> str:
+    """Return text without the quotes around all of it, which charts of version 0.1 write."""
+    quoted = re.fullmatch(r"""(["'])(.*)\1""", text, re.DOTALL)
+    return quoted[2] if quoted and quoted[1] not in quoted[2] else text
 
 
 def _unknown(given: Iterable[str], variables: Mapping[str, str]) -> Iterator[str]:

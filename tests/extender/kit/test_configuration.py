@@ -43,12 +43,21 @@ def test_every_setting_can_be_given_as_text(document_type: type[Document], separ
         assert {path: value_at(given, path) for path in settings} == values
 
 
-@pytest.mark.parametrize("text", ["007", "0x10", "true", "null", "~", "'a'", "[a", "a: b", "1e3"])
+@pytest.mark.parametrize("text", ["007", "0x10", "true", "null", "~", "'a", "it's", "[a", "a: b", "1e3"])
 def test_text_stays_as_it_is(text: str) -> None:
     """A namespace and a node may be called like a number or a word of YAML."""
     assert load(ExtenderConfiguration, None, {"GPUTOPO_AGENTS_NAMESPACE": text}, {}).agents.namespace == text
     assert load(ExtenderConfiguration, None, {}, {"agents.namespace": text}).agents.namespace == text
     assert load(AgentConfiguration, None, {"GPUTOPO_NODE_NAME": text}, {}).node_name == text
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [('"10.0.0.1"', "10.0.0.1"), ("'::1'", "::1"), ('"', '"'), ('"a" or "b"', '"a" or "b"')],
+)
+def test_quotes_around_a_text_are_left_out(text: str, host: str) -> None:
+    """A pod that a chart of version 0.1 made starts this version with them, when only its image is replaced."""
+    assert load(ExtenderConfiguration, None, {}, {"health.host": text}).health.host == host
 
 
 @pytest.mark.parametrize(
