@@ -179,7 +179,7 @@ async def test_at_rest(
             if mode == "enforce":
                 await until(lambda: kubelet.registrations and kubelet.allocatable == 8)
                 await kubelet.run(*(gpu_pod(name, count) for name, count in PLANNED.items()))
-                await until(lambda: told("allocated") == told('"basis": "planned"') == len(PLANNED))
+                await until(lambda: told("allocated") == told('"basis":"planned"') == len(PLANNED))
             figure(f"agent in mode {mode}: {(at_rest := mebibytes()):.0f} MiB (goal {GOAL_MIB})")
             assert at_rest <= GOAL_MIB + 2, "two for another Python"
             await asyncio.sleep(3)  # what follows a start
