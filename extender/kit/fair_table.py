@@ -23,7 +23,7 @@ class FairTable(Generic[Key, Value]):
         self._limit = limit
         self._entries: dict[Key, tuple[str, Value]] = {}
         """The oldest first."""
-        self._keys: OrderedDict[str, OrderedDict[Key, None]] = OrderedDict()
+        self._keys: OrderedDict[str, dict[Key, None]] = OrderedDict()
         """By namespace, the oldest first; the namespace whose turn is next first."""
         self._of_length: dict[int, OrderedDict[str, None]] = {}
         """The namespaces by how many entries they have; there are at most √(2 · limit) different lengths."""
@@ -36,7 +36,7 @@ class FairTable(Generic[Key, Value]):
     def put(self, key: Key, namespace: str, value: Value) -> Value | None:
         """Set a value, which is the newest now; returns the value that had to make room."""
         self.pop(key)
-        keys = self._keys.setdefault(namespace, OrderedDict())
+        keys = self._keys.setdefault(namespace, {})
         self._entries[key] = namespace, value
         keys[key] = None
         self._count(namespace, len(keys) - 1, len(keys))

@@ -144,11 +144,11 @@ def test_a_decision_tells_the_best_of_an_empty_node_and_the_loss_as_the_score_we
     )
 
 
-def test_a_thousand_decisions_are_remembered_in_little_memory() -> None:
+def test_a_thousand_decisions_are_remembered_in_two_mebibytes() -> None:
     """With the longest names that Kubernetes allows; the oldest makes room."""
     page = remembered(LIMIT + 5).page(LIMIT + 5)
     assert (page.decisions[0].number, page.decisions[-1].number, page.next) == (LIMIT + 5, 6, None)
-    assert bytes_of(lambda: remembered(5 * LIMIT)) < 2.25 * MIB
+    assert bytes_of(lambda: remembered(5 * LIMIT)) < 2 * MIB
 
 
 def test_decisions_about_one_tenants_pods_push_out_no_others() -> None:
