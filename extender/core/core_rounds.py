@@ -9,7 +9,7 @@ from extender.core.condition import Condition
 from extender.core.derivation import go_on_searching, keep_appraised, keep_derived
 from extender.core.device_classes import DeviceClasses
 from extender.kit.rounds import Round
-from extender.kubernetes.events import Send
+from extender.kubernetes.rest import Send
 
 RECONCILED_WITHIN_SECONDS = 120.0
 """A reconciler that has not succeeded for longer makes the extender not ready: claims of dead pods stay."""

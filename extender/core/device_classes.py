@@ -6,18 +6,16 @@ where it shares kube-scheduler's account; where it has not, pods tell (`extended
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
-
-Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
 log = structlog.get_logger(__name__)
 

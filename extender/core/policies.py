@@ -6,19 +6,17 @@ A refusal by a policy is what we want to hear.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import quote
 
 import msgspec
 
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request
+from extender.kubernetes.rest import FIELD_MANAGER, Request, Send
 from topology.annotations import keys
 
 UNTIL_KNOWN_SECONDS = 1.0
-
-Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ not even a server that knew no dry runs could bind again. This takes no right th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import quote
 
 import msgspec
@@ -17,15 +17,13 @@ from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.documents import BrokenStream, decoder, read_page
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request
+from extender.kubernetes.rest import FIELD_MANAGER, Request, Send
 
 UNTIL_KNOWN_SECONDS = 5.0
 KNOWN_SECONDS = 3600.0
 NOBODY = "00000000-0000-0000-0000-000000000000"
 NOWHERE = "gputopo-no-such-node"
 _FAILED = b"Precondition failed"
-
-Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -14,13 +13,11 @@ from extender.kubectl.cleanup import OURS
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 
 _POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _LABELLED: Final = quote("=".join(OURS), safe="")
-
-Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
 
 class _Version(msgspec.Struct, rename="camel"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,7 +24,7 @@ from extender.cluster.sickness import Stricken
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 from topology.annotations.records import PlacementRecord
 from topology.node.status import name_of
 
@@ -68,8 +68,6 @@ _REMEMBERED: Final = 10_000
 _IS_THERE: Final = 409
 _TOO_MANY_REQUESTS: Final = 429
 _CONFLICT_ENDS: Final = "nobody else gets it before that is over"
-
-Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 
 log = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from extender.kubernetes.documents import message_of
-from extender.kubernetes.events import PodName, Send
+from extender.kubernetes.events import PodName
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 
 _BUDGET: Final = 429
 

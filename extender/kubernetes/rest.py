@@ -5,6 +5,7 @@ Every write names what it rests on: a JSON Patch with `test` operations, or an o
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
@@ -79,6 +80,10 @@ class Request:
             parts = parts[2:]
         resource, *names = parts
         return self.method, resource, names[1] if len(names) > 1 else "one" if names else "all"
+
+
+Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
+"""Sends a request and returns status and body; raises `Unavailable` without an answer."""
 
 
 class _Status(msgspec.Struct):

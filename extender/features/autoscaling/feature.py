@@ -36,7 +36,7 @@ from extender.kit.rounds import Round
 from extender.kubernetes import events
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 from extender.telemetry.metrics import Declaration, Kind, Metrics
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
@@ -75,7 +75,7 @@ class Autoscaling(Feature):
     declarations = (NODE_REQUESTS,)
 
     state: ClusterState
-    send: events.Send
+    send: Send
     events: events.EventRecorder
     metrics: Metrics
     clock: Clock

@@ -22,6 +22,7 @@ from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
 from extender.kubernetes import events
 from extender.kubernetes.eviction import Answer, evict
+from extender.kubernetes.rest import Send
 from extender.telemetry.metrics import Declaration, Kind, Metrics
 
 EVICTIONS: Final = Declaration(
@@ -57,7 +58,7 @@ class SickGpus(Feature):
     declarations = (EVICTIONS,)
 
     state: ClusterState
-    send: events.Send
+    send: Send
     events: events.EventRecorder
     metrics: Metrics
     clock: Clock

@@ -12,10 +12,10 @@ import yaml
 
 from benchmarks.simulated.fleet import SimulatedNode, agent_annotations, node_object
 from extender.inspect.control_plane import GUARDS, ControlPlane, ExtenderInfo, PolicyInfo
-from extender.kubectl.control_plane import Send, control_plane
+from extender.kubectl.control_plane import control_plane
 from extender.kubectl.snapshot import Snapshot
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request
+from extender.kubernetes.rest import Request, Send
 from tests.extender.plugin import invoke, plugin
 from tests.extender.polling import eventually
 from tests.extender.serving import serving
