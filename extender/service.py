@@ -90,7 +90,7 @@ class Extender:
         declarations = (declaration for kind in features for declaration in kind.declarations)
         self.metrics = Metrics(config.digest, (*CORE, *declarations))
         self._events = events.EventRecorder(api.send)
-        self._rounds = Rounds(partial(self.metrics.count, FAILED_ROUNDS))
+        self._rounds = Rounds(partial(self.metrics.count, FAILED_ROUNDS), partial(self.metrics.begin, FAILED_ROUNDS))
         self._listed = asyncio.Event()
         """Set once there are views."""
         self._pace = Pace()
@@ -127,8 +127,6 @@ class Extender:
         self._rounds.start(core_rounds(self.condition, self._listed), self.synced)
         for feature in self._features:
             self._rounds.start(feature.rounds(), self.synced)
-        for name in self.condition.life():
-            self.metrics.begin(FAILED_ROUNDS, name)
         return self
 
     async def __aexit__(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from extender.core.condition import Condition
 from extender.core.derivation import go_on_searching, keep_appraised, keep_derived
 from extender.core.device_classes import DeviceClasses
+from extender.core.preconditions import UNTIL_KNOWN_SECONDS
 from extender.kit.rounds import Round
 from extender.kubernetes.rest import Send
 
@@ -36,11 +37,11 @@ def core_rounds(condition: Condition, listed: asyncio.Event) -> Iterator[Round]:
     yield Round(name="searches", work=lambda: go_on_searching(state.effort), is_vital=True, at_once=True)
     after_seconds = config.scheduling.appraise_after
     yield Round(name="values", work=appraise, first_after_seconds=after_seconds, at_once=True)
-    yield Round(name="preconditions", work=preconditions.check, every_seconds=preconditions.pause_seconds)
+    yield Round(name="preconditions", work=preconditions.check, every_seconds=UNTIL_KNOWN_SECONDS)
     yield Round(
         name="reconcile",
         work=reconciler.round,
-        every_seconds=lambda: config.reconcile.interval,
+        every_seconds=config.reconcile.interval,
         stale_after_seconds=RECONCILED_WITHIN_SECONDS,
     )
 
@@ -50,5 +51,5 @@ def optional_rounds(condition: Condition, send: Send, map_to_dra: Callable[[bool
     guard, seconds = condition.guard, condition.config.policies.look
     classes = DeviceClasses(send, condition.config.scheduling.resource, map_to_dra)
     yield Round(name="policies", work=guard.check, every_seconds=lambda: guard.pause_seconds(seconds), at_once=True)
-    yield Round(name="device-classes", work=classes.check, every_seconds=lambda: seconds, at_once=True)
+    yield Round(name="device-classes", work=classes.check, every_seconds=seconds, at_once=True)
     yield Round(name="budgets", work=condition.watches.budgets.run, at_once=True)

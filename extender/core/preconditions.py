@@ -20,7 +20,6 @@ from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request, Send
 
 UNTIL_KNOWN_SECONDS = 5.0
-KNOWN_SECONDS = 3600.0
 NOBODY = "00000000-0000-0000-0000-000000000000"
 NOWHERE = "gputopo-no-such-node"
 _FAILED = b"Precondition failed"
@@ -42,12 +41,8 @@ class Preconditions:
         self._send = send
         self._pods = pods
 
-    def pause_seconds(self) -> float:
-        """Return the pause before the next check; it is known for good once an answer has come."""
-        return UNTIL_KNOWN_SECONDS if self.honoured is None else KNOWN_SECONDS
-
     async def check(self) -> None:
-        """Try once, unless it is known; an answer that says nothing leaves what is known."""
+        """Try once, unless it is known, which it is for good; an answer that says nothing leaves what is known."""
         try:
             if self.honoured is None:
                 await self._check()

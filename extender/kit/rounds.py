@@ -27,8 +27,8 @@ class Round:
     name: str
     work: Callable[[], Awaitable[object]]
     """May also run for ever: then it is begun again when it fails."""
-    every_seconds: Callable[[], float] = lambda: 0.0
-    """Pause after a round that succeeded."""
+    every_seconds: float | Callable[[], float] = 0.0
+    """Pause after a round that succeeded; a function where it varies."""
     wake: asyncio.Event | None = None
     """Ends the pause early, and is cleared then."""
     first_after_seconds: float = 0.0
@@ -42,9 +42,12 @@ class Round:
 class Rounds:
     """All rounds of one process."""
 
-    def __init__(self, failed: Callable[[str], object] = lambda _: None) -> None:
-        """Call `failed` with the name of each round that raised."""
+    def __init__(
+        self, failed: Callable[[str], object] = lambda _: None, begun: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Call `begun` with the name of each round that is started, and `failed` whenever it raises."""
         self._failed = failed
+        self._begun = begun
         self._pauses = Backoff(Pauses(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stale_after: dict[str, float] = {}
@@ -57,6 +60,7 @@ class Rounds:
             if round_.stale_after_seconds is not None:
                 self._stale_after[round_.name], self._succeeded_at[round_.name] = round_.stale_after_seconds, now
             self._tasks[round_.name] = asyncio.create_task(self._run(round_, listed), name=round_.name)
+            self._begun(round_.name)
 
     async def failure(self) -> None:
         """Wait until a vital round fails, and raise the reason."""
@@ -102,7 +106,7 @@ class Rounds:
         self._pauses.forget(round_.name)
         if round_.name in self._succeeded_at:
             self._succeeded_at[round_.name] = clock.time()
-        return round_.every_seconds()
+        return round_.every_seconds() if callable(round_.every_seconds) else round_.every_seconds
 
 
 async def _pause(seconds: float, wake: asyncio.Event | None) -> None:

@@ -83,3 +83,14 @@ async def test_a_feature_that_fails_changes_no_answer_and_is_counted(tmp_path: P
     extender = extender_with(tmp_path, (Failing,))
     assert await answers(extender) == await answers(extender_with(tmp_path, ()))
     assert 'gputopo_failed_rounds_total{name="failing"} 10.0' in extender.exposition().decode()
+
+
+async def test_each_round_has_its_series_of_failures_from_the_start(tmp_path: Path) -> None:
+    """Those of features and of the optional checks, too: the first failure is an increase."""
+    extender = extender_with(tmp_path, FEATURES)
+    async with extender:
+        extender.begin_checks()
+        names = set(extender.condition.life())
+        text = extender.exposition().decode()
+    assert {"waking", "policies", "reconcile"} <= names
+    assert {name for name in names if f'gputopo_failed_rounds_total{{name="{name}"}} 0.0' in text} == names

@@ -113,7 +113,7 @@ class Autoscaling(Feature):
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that keeps placeholders; a bind begins it early."""
-        return (Round(name=self.name, work=self.round, every_seconds=lambda: self.every_seconds, wake=self._wake),)
+        return (Round(name=self.name, work=self.round, every_seconds=self.every_seconds, wake=self._wake),)
 
     def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         """Remember a pod that no node will do for; one that waits for its victims to leave asks for nothing."""

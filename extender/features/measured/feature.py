@@ -59,7 +59,7 @@ class MeasuredFile(Feature):
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that reads the file again."""
-        return (Round(name=self.name, work=self._look_again, every_seconds=lambda: self._every_seconds, at_once=True),)
+        return (Round(name=self.name, work=self._look_again, every_seconds=self._every_seconds, at_once=True),)
 
     async def _look_again(self) -> None:
         self.look()

@@ -81,7 +81,7 @@ class Quality(Feature):
         judge = Round(
             name=self.name,
             work=lambda: with_pauses(self._in_slices(self.round())),
-            every_seconds=lambda: ROUND_SECONDS,
+            every_seconds=ROUND_SECONDS,
             first_after_seconds=ROUND_SECONDS,
         )
         return (judge,)

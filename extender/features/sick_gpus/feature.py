@@ -85,7 +85,7 @@ class SickGpus(Feature):
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that reports sick GPUs."""
-        return (Round(name=self.name, work=self.round, every_seconds=lambda: self.every_seconds),)
+        return (Round(name=self.name, work=self.round, every_seconds=self.every_seconds),)
 
     async def round(self) -> None:
         """Tell what is new, and evict at most one pod."""

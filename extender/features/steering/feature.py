@@ -90,9 +90,9 @@ class Steering(Feature):
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that plans and takes back, and further ones that only plan."""
-        yield Round(name=self.name, work=self.round, every_seconds=lambda: ROUND_SECONDS)
+        yield Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS)
         for number in range(1, ROWS):
-            yield Round(name=f"{self.name}-{number}", work=self._go_on, every_seconds=lambda: ROUND_SECONDS)
+            yield Round(name=f"{self.name}-{number}", work=self._go_on, every_seconds=ROUND_SECONDS)
 
     def before_filter(self, args: ExtenderArgs) -> None:
         """Note that kube-scheduler asks about a pod on so many nodes; about one alone after a nomination."""

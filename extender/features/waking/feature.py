@@ -105,7 +105,7 @@ class Waking(Feature):
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that looks again at refused pods."""
-        return (Round(name=self.name, work=self.round, every_seconds=lambda: self._every_seconds),)
+        return (Round(name=self.name, work=self.round, every_seconds=self._every_seconds),)
 
     def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         """Remember a pod that was refused, and forget one that was offered a node."""

@@ -35,7 +35,7 @@ async def test_a_round_that_fails_is_counted_and_tried_again_with_backoff() -> N
     """Its pause doubles up to a limit, and after a success it is the usual one."""
     work, failures = Work(failures=8), list[str]()
     rounds = Rounds(failures.append)
-    rounds.start([Round(name="r", work=work, every_seconds=lambda: 3.0)], listed)
+    rounds.start([Round(name="r", work=work, every_seconds=3.0)], listed)
     await asyncio.sleep(220.0)
     await rounds.stop()
     assert work.pauses()[:10] == [1, 2, 4, 8, 16, 32, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, 3, 3]
@@ -49,7 +49,7 @@ async def test_a_vital_round_that_fails_ends_its_process() -> None:
     rounds.start(
         [
             Round(name="vital", work=Work(failures=1), is_vital=True),
-            Round(name="r", work=Work(), every_seconds=lambda: 1.0),
+            Round(name="r", work=Work(), every_seconds=1.0),
         ],
         listed,
     )
@@ -63,7 +63,7 @@ async def test_a_vital_round_that_fails_ends_its_process() -> None:
 async def test_a_round_that_has_not_succeeded_for_long_is_stale() -> None:
     """Whether it fails or hangs; a success cures it."""
     hanging = Round(name="hangs", work=asyncio.Event().wait, stale_after_seconds=10.0)
-    failing = Round(name="fails", work=Work(failures=5), every_seconds=lambda: 5.0, stale_after_seconds=10.0)
+    failing = Round(name="fails", work=Work(failures=5), every_seconds=5.0, stale_after_seconds=10.0)
     rounds = Rounds()
     rounds.start([hanging, failing], listed)
     await asyncio.sleep(5.0)
@@ -83,7 +83,7 @@ async def test_an_event_ends_the_pause_early() -> None:
     """And is cleared, so that the next pause is whole."""
     work, wake = Work(), asyncio.Event()
     rounds = Rounds()
-    rounds.start([Round(name="r", work=work, every_seconds=lambda: 10.0, wake=wake)], listed)
+    rounds.start([Round(name="r", work=work, every_seconds=10.0, wake=wake)], listed)
     await asyncio.sleep(4.0)
     wake.set()
     await asyncio.sleep(12.0)
@@ -105,4 +105,4 @@ async def test_rounds_wait_until_the_cluster_is_listed() -> None:
 
 
 def _once(name: str, work: Work, *, at_once: bool = False) -> Round:
-    return Round(name=name, work=work, at_once=at_once, every_seconds=lambda: 100.0)
+    return Round(name=name, work=work, at_once=at_once, every_seconds=100.0)
