@@ -51,23 +51,20 @@ class GpuCluster:
         return [*self.plane.components, self.extender]
 
     def join(self, *nodes: SimulatedNode) -> None:
-        """Let nodes join, each with the pod that holds its used GPUs."""
+        """Let nodes join, each with the pod that holds its used GPUs; return when the extender knows them, if it runs."""
 
         async def with_a_client() -> None:
             async with ApiClient.from_kubeconfig(self.plane.kubeconfig()) as client:
                 await join(client, nodes)
 
         asyncio.run(with_a_client())
+        if self.extender.is_running:
+            names = {node.name for node in nodes}
+            eventually(lambda: not names - self._nodes_known_to_the_extender())
 
-    def await_known(self, nodes: Iterable[SimulatedNode]) -> None:
-        """Return when the extender has heard of these nodes."""
-
-        def known() -> set[str]:
-            status, text = self.extender.read("/v1/inspect/nodes?limit=200")
-            return {node["name"] for node in json.loads(text)["nodes"]} if status == 200 else set()
-
-        wanted = {node.name for node in nodes}
-        eventually(lambda: known() >= wanted)
+    def _nodes_known_to_the_extender(self) -> set[str]:
+        status, text = self.extender.read("/v1/inspect/nodes?limit=200")
+        return {node["name"] for node in json.loads(text)["nodes"]} if status == 200 else set()
 
     def await_quiet(self, for_seconds: float = 2.0) -> None:
         """Return when kube-scheduler has asked for nothing for so long: what waits, it has put aside."""

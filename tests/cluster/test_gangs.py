@@ -89,7 +89,6 @@ def test_of_a_tight_group_all_pods_are_bound_or_none(
     """
     nodes = [SimulatedNode(f"n{number}", "a100-pcie-8-pairs", used=ONE_PAIR) for number in range(3)]
     gang_cluster.join(*nodes)
-    gang_cluster.await_known(nodes)
     for number in range(rounds(2, 200 // AT_ONCE)):
         groups = [f"tight-{number}-{at}" for at in range(AT_ONCE)]
         for group in groups:
@@ -115,7 +114,6 @@ def test_a_group_of_higher_priority_evicts_whom_it_needs_and_runs(gang_cluster: 
         gang_cluster.api.post(PRIORITIES, priority_class(name, value))
     nodes = [SimulatedNode(f"n{number}", "hgx-h100") for number in range(3)]
     gang_cluster.join(*nodes)
-    gang_cluster.await_known(nodes)
     low, vip = [f"low-{number}" for number in range(3)], [f"vip-{number}" for number in range(2)]
     gang_cluster.submit(*(wants(name, 8, priorityClassName="low") for name in low))
     eventually(lambda: all(map(gang_cluster.is_running, low)))

@@ -32,7 +32,6 @@ def test_four_pods_of_a_group_land_in_the_rack_that_is_just_large_enough(gpu_clu
     """Created at once, on twelve empty machines of three racks: the rack of five stays whole, that of three is too small."""
     nodes = racks(a=5, b=3, c=4)
     gpu_cluster.join(*nodes)
-    gpu_cluster.await_known(nodes)
     names = [f"worker-{number}" for number in range(4)]
     gpu_cluster.submit(*(wants(name, 8, "group: llama", "group-size: 4") for name in names))
     assert eventually(partial(racks_of, gpu_cluster, nodes, *names), 60) == {"c"}
@@ -42,7 +41,6 @@ def test_two_groups_at_once_do_not_mix(gpu_cluster: GpuCluster) -> None:
     """Whoever comes first takes the rack of three; what is left of it would fit the other group, and is not for it."""
     nodes = racks(a=4, b=3)
     gpu_cluster.join(*nodes)
-    gpu_cluster.await_known(nodes)
     names = {"llama": ["llama-0", "llama-1", "llama-2"], "bert": ["bert-0", "bert-1"]}
     ask = [(pod, f"group: {group}", f"group-size: {len(pods)}") for group, pods in names.items() for pod in pods]
     gpu_cluster.submit(*(wants(pod, 8, *said) for pod, *said in sorted(ask, key=lambda each: each[0][-1])))
@@ -54,7 +52,6 @@ def test_no_pod_of_a_group_starts_before_its_required_rack_can_hold_all(gpu_clus
     """The event says how many fit; a machine that joins the rack is all that was missing."""
     nodes = racks(a=2, b=2)
     gpu_cluster.join(*nodes)
-    gpu_cluster.await_known(nodes)
     names = [f"worker-{number}" for number in range(3)]
     asks = ("group: llama", "group-size: 3", "group-affinity: required-rack")
     gpu_cluster.submit(*(wants(name, 8, *asks) for name in names))

@@ -36,6 +36,8 @@ SHARES = ((1,), (3,), (4,), (4,), (4,), (4, 4), (9,))
 RECALLED = 0.1
 """The part of the pods that is deleted wherever it is on its way, if it is still on its way then."""
 _STEP_SECONDS = 0.3
+_MOST = 5
+"""Times as many pods as planned are created at most, where they have to run."""
 _STEPS_ON_THE_WAY = 8
 """About: as many looks see a pod that was created and does not run yet."""
 
@@ -56,6 +58,10 @@ class Churn:
     """How much any kubelet has ever said that a container has of its GPU."""
     refused: dict[str, str] = field(default_factory=dict)
     """Pods that kubelets have turned away, and why."""
+    created: int = 0
+    """How many pods were created in all."""
+    ran: set[str] = field(default_factory=set)
+    """Pods that were seen to run."""
     recalled: set[str] = field(default_factory=set)
     """Pods that were deleted before they were seen to run; some may have been just about to."""
 
@@ -78,6 +84,7 @@ def churn(
     chance: random.Random,
     mismatch: str = "refuse",
     shares: float = 0.0,
+    until_ran: int = 0,
     look: Callable[[Json], None] | None = None,
 ) -> Churn:
     """Create so many pods on the nodes, `AT_ONCE` at a time, delete running ones at random, and return when all are gone.
@@ -90,12 +97,17 @@ def churn(
         chance: decides what they ask for, what they forge, and which of them are deleted.
         mismatch: what they ask for where their planned GPUs cannot be had, `refuse` or `adopt`.
         shares: the part of them that asks for a share of a GPU.
+        until_ran: where kills refuse pods, create more until so many have run, up to `_MOST` times as many.
         look: is shown each pod that runs, before it is deleted.
 
     """
     told, nodes = Churn(history), [*nodes]
     gpus = [uuid for node in nodes for uuid in node.machine.uuids]
-    waiting = [_forger(number, chance, gpus, mismatch, shares) for number in range(pods)]
+
+    def forge(numbers: Iterable[int]) -> list[Json]:
+        return [_forger(number, chance, gpus, mismatch, shares) for number in numbers]
+
+    waiting = forge(range(pods))
     # Drawn before anything is created, so that a busy machine, where pods are on their way for longer, recalls no more of them.
     fated = {
         _name(number): chance.randrange(_STEPS_ON_THE_WAY)
@@ -105,6 +117,9 @@ def churn(
     with ThreadPoolExecutor(AT_ONCE) as threads, _listening(nodes, told):
         while True:
             alive = _pods(cluster)
+            told.ran |= {found["metadata"]["name"] for found in alive if found["status"]["phase"] == "Running"}
+            if not waiting and not alive and len(told.ran) < until_ran and told.created < _MOST * pods:
+                waiting = forge(range(told.created, told.created + AT_ONCE))
             for found in alive:
                 if found["status"]["phase"] == "Failed" and "deletionTimestamp" not in found["metadata"]:
                     told.refused[found["metadata"]["name"]] = _reason(found)
@@ -119,6 +134,7 @@ def churn(
             if len(alive) < most:
                 batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
                 list(threads.map(lambda wanted: cluster.api.post(PODS, wanted), batch))
+                told.created += len(batch)
             time.sleep(_STEP_SECONDS)
 
 
