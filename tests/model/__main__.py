@@ -1,7 +1,7 @@
 """The long form of rows C1 and C2: every set-up whole, and every mutant.
 
-Progress goes to stderr. The last line of stdout is `N states, V violations, M/19 mutants caught`; the exit status is zero for
-0 violations and 19/19 only.
+Progress goes to stderr. The last line of stdout is `N states, V violations, M/26 mutants caught`; the exit status is zero for
+0 violations and 26/26 only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ def main() -> int:
     believed = beliefs()
     with TemporaryDirectory() as folder:
         model = Model(Path(folder))
-        for mutant in MORE:
-            _hunt(model, mutant, believed)
-        return judge(model, believed, CASES, (*NINE, *SHARES, *OLDER))
+        return judge(model, believed, CASES, (*NINE, *MORE, *SHARES, *OLDER))
 
 
 def judge(model: Model, believed: Beliefs, cases: Iterable[Case | Wanting], mutants: Sequence[Wanting]) -> int:

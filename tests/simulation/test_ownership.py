@@ -128,7 +128,24 @@ def test_a_pod_that_does_not_run_there_is_no_excuse(around: Around) -> None:
     assert [violation[:4] for violation in around.trace.violations] == ["INV2"]
 
 
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_a_pod_with_a_record_may_run_there_until_its_kubelet_reports_the_end(is_reported: bool) -> None:
+    """Its containers have stopped, and the report of that was lost."""
+    around = Around()
+    around.ledger("extender-0", claim(OURS, GPUS[0]))
+    around.bind("extender-0", OURS, GPUS[0])
+    around.bind("other-scheduler", STRANGER, GPUS[0])
+    around.ownership.started(STRANGER, frozenset(GPUS[:1]), ())
+    around.ownership.stopped(STRANGER)
+    if is_reported:
+        around.all_pods[-1]["status"]["containerStatuses"] = [{"state": {"terminated": {}}}]
+    around.ledger("stranger")
+    around.ledger("extender-0", claim(STRANGER, GPUS[0]))
+    assert [violation[:4] for violation in around.trace.violations] == ["INV2"] * is_reported
+
+
 @pytest.mark.slow
-def test_the_seed_in_which_this_came_up() -> None:
-    """A share was bound around us, and a ledger edited by hand, before any report told of the share."""
-    assert run(570).violations == ()
+@pytest.mark.parametrize("seed", [414, 441, 570])
+def test_the_seeds_in_which_this_came_up(seed: int) -> None:
+    """570: a share was bound around us. 414: another extender adopted the pod during bind. 441: a report was lost."""
+    assert run(seed).violations == ()

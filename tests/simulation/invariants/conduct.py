@@ -29,11 +29,14 @@ from extender.verbs.wire import ExtenderBindingArgs, ExtenderFilterResult
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.paths import Exchange, bind_paths
 from tests.simulation.invariants.registers import Registers
+from tests.simulation.invariants.together import Placed
 from tests.simulation.trace import Trace
+from tests.simulation.wording import annotations_of
 from tests.simulation.world.process import BIND_SECONDS, PAGE_SIZE, Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer
-from topology.annotations.records import Claim, decode_ledger
+from topology.annotations import keys
+from topology.annotations.records import Claim, decode_ledger, decode_placement
 from topology.errors import PayloadError
 
 _LATEST_SECONDS = BIND_SECONDS + 0.5
@@ -159,8 +162,18 @@ class Conduct:
         if placed is None or placed.node != args.node:
             where = "not bound" if placed is None else f"on {placed.node}"
             self._trace.violation("INV5", f"bind says that {args.pod_uid} is on {args.node}, and it is {where}")
-        elif dict(outcome.record.containers) != (placed.containers or {}):
+        elif dict(outcome.record.containers) != self._recorded(args.pod_uid, placed):
             self._trace.violation("INV5", f"bind says {outcome.record} of {args.pod_uid}, and its record does not")
+
+    def _recorded(self, uid: str, placed: Placed) -> Mapping[str, tuple[str, ...]]:
+        """Return the GPUs of the pod's record; a pod that was bound without one gets it from an extender that adopts the pod."""
+        if placed.containers is not None:
+            return placed.containers
+        adopted = (
+            annotations_of(pod).get(keys.PLACEMENT) for pod in self._server.pods() if pod["metadata"]["uid"] == uid
+        )
+        text = next(adopted, None)
+        return decode_placement(text).containers if text else {}
 
     def _check_no(self, args: ExtenderBindingArgs, outcome: NotBound, exchanges: Sequence[Exchange]) -> None:
         """See that what was refused with certainty is so, and that who was told of success says it."""

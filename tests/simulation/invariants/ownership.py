@@ -9,8 +9,9 @@ when a stranger took its claim out of a ledger that can still be read. A claim a
 its pod: should that very machine be back, and still run it, then its agent says so.
 
 A second pod of that kind may have no placement record. A pod of ours may do without its claim on such a GPU while all of this
-holds: a stranger took the claim out of the ledger, the second pod's containers run on the GPU, and the rebuilt ledger names
-that pod. Then the record of our pod keeps the GPU from others, and a claim is the only thing that names the other pod.
+holds: a stranger took the claim out of the ledger, the rebuilt ledger names the second pod, and that pod's containers run on
+the GPU. A second pod with a record counts as running there until its kubelet reports that its containers have stopped.
+Then the record of our pod keeps the GPU from others, and a claim is the only thing that names the other pod.
 
 - INV1 no GPU in two live pods, unless all have shares of it, of one class, and of no more than its memory; nor its silicon, by
   the GPU and a MIG slice of it, or by slices of two cuts
@@ -380,7 +381,13 @@ class Ownership:
         """Whether a pod that was bound around us really has the claimed GPU, which a ledger cannot give to another pod, too."""
         is_forced = claim.uid in self.placed and not self._is_ours(claim.uid)
         goes_with = placed.goes_with(claim.memory_gib or 0, claim.sharing_class)
-        return is_forced and claim.gpu in self._running.get(claim.uid, ()) and not goes_with
+        return is_forced and self._may_run_on(claim.uid, claim.gpu) and not goes_with
+
+    def _may_run_on(self, uid: str, gpu: str) -> bool:
+        """Whether the pod's containers run on the GPU, or its record names it and no report says that they have stopped."""
+        pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == uid), None)
+        is_recorded = pod is not None and not _has_stopped(pod) and gpu in self.placed[uid].gpus
+        return is_recorded or gpu in self._running.get(uid, ())
 
 
 def _pairs(ledger: Ledger) -> set[tuple[str, str]]:
