@@ -29,7 +29,7 @@ def answers_in_time(node: AgentOnNode, *questions: str) -> bool:
 
 
 def test_the_default_deadline_is_four_tenths_of_a_second() -> None:
-    """What the other tests scale, and what docs/explanation/which-gpus.md promises the kubelet."""
+    """What the other tests scale, and what docs/explanation/modes.md promises the kubelet."""
     assert load(None, {}, {"mode": "enforce"}).enforce.deadline == 0.4
 
 

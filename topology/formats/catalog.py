@@ -45,7 +45,7 @@ MEMORY_MIB: Final[Mapping[str, int]] = MappingProxyType(
 )
 """MiB in all, as NVML and `nvidia-smi` say, from outputs that people published.
 
-H100 and H200 are from `docs/reference/real-gpus`. ECC is as the card comes: on, but for RTX cards. Old drivers (440) subtract
+H100 and H200 are from `tests/gpu/reports`. ECC is as the card comes: on, but for RTX cards. Old drivers (440) subtract
 what they reserve: a V100 of 16 GB has 16,160 there.
 """
 _NAMESPACE: Final = uuid.UUID("5a1d6f0c-3c5e-5f6b-9d0e-6770750a0001")
