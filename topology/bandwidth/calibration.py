@@ -1,7 +1,7 @@
 """The one table of fitted numbers: how far real rates are from NCCL's constants, and how sure that is.
 
 A *ratio* multiplies a constant rate; its interval is what other machines of the kind may show. Every entry names the reports it
-was fitted on. Reports that only check the model are not among them (docs/explanation/bandwidth.md lists both and the residuals).
+was fitted on. Reports that only check the model are not among them (docs/explanation/bandwidth.md has the errors of both).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_the_points_generalise_and_the_order_holds(unseen: list[Comparison]) -> 
 def test_the_page_says_what_the_command_prints(unseen: list[Comparison]) -> None:
     """Each figure of today's model stands in the last column, or is the first run's where that has not changed."""
     page = (ROOT / "docs" / "explanation" / "bandwidth.md").read_text(encoding="utf-8")
-    section = page.split("## Rows that nobody had seen")[1].split("\n## ")[0]
+    section = page.split("## Unseen measurements")[1].split("\n## ")[0]
     columns = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")][2:]
     said = [(first if "same" in after else after).strip(" *%") for *_, first, after in columns]
     found = summarise(unseen)[Role.CHECK]
