@@ -1,6 +1,6 @@
 """The cluster as arrays, one entry a node, for policies that score every node for every pod.
 
-numpy is here because a measurement asks for it: docs/explanation/benchmarks.md says what the same run takes without.
+numpy is here because a measurement asks for it: benchmarks/RESULTS.md says what the same run takes without.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Weights:
     decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1. Low keeps islands
-    whole at the price of pods that find no place, high the other way round; `docs/explanation/benchmarks.md` has the curve."""
+    whole at the price of pods that find no place, high the other way round; `benchmarks/RESULTS.md` has the curve."""
     demand: tuple[tuple[int, float], ...] = ((1, 0.45), (2, 0.2), (4, 0.2), (8, 0.15))
     """The pods to come: share by GPUs asked for, pods that run twice as long counted twice."""
 

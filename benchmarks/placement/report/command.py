@@ -36,7 +36,7 @@ _HOW_TO_READ = (
     "by seed, in the metric that is named first. Bold is best. "
     "Under `stock-…` and `gputopo-observe` the device plugin chooses the GPUs, from the kubelet's random order; all others "
     "impose theirs. "
-    "docs/explanation/benchmarks.md says what each policy, scenario and metric is."
+    "benchmarks/RESULTS.md says what each policy, scenario and metric is."
 )
 
 
