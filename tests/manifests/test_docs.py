@@ -15,6 +15,8 @@ FRONT = [
     DOCS.parent / f"{name}.md"
     for name in ("README", "CONTRIBUTING", "SECURITY", "MAINTAINERS", "ROADMAP", "CODE_OF_CONDUCT")
 ]
+OF_DEVELOPERS = [DOCS.parent / name for name in ("tests/README.md", "benchmarks/RESULTS.md")]
+PAGES = [*DOCS.rglob("*.md"), *OF_DEVELOPERS]
 OURS = re.compile(r"(?:(?:topo|alloc)\.)?gputopo\.dev/[A-Za-z-]*[a-z]|nvidia\.com/gpu(?![.\w])")
 
 
@@ -33,7 +35,7 @@ def test_keys_page_lists_every_key_once() -> None:
 def test_no_page_names_a_key_that_does_not_exist() -> None:
     """Examples in the text are held to the same list, but for the misspelt one."""
     known = {value for name, value in vars(keys).items() if name.isupper()} | {"gputopo.dev/required-afinity"}
-    for page in DOCS.rglob("*.md"):
+    for page in PAGES:
         named = set(OURS.findall(page.read_text().replace("\\", "").replace(API_VERSION, "")))
         assert named <= known, page.name
 
@@ -65,7 +67,7 @@ def test_pages_list_exactly_the_metrics() -> None:
 
 def test_pages_link_to_files_that_exist() -> None:
     """Relative links only; the others are somebody else's. `make docs` looks at the anchors inside docs/ as well."""
-    for page in [*DOCS.rglob("*.md"), *FRONT]:
+    for page in [*PAGES, *FRONT]:
         links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
 
@@ -81,7 +83,7 @@ def test_front_pages_link_to_headings_that_exist() -> None:
 def test_test_files_named_in_the_documentation_exist() -> None:
     """Named from the root or, in tables, from tests/."""
     root = DOCS.parent
-    for page in DOCS.rglob("*.md"):
+    for page in PAGES:
         named = re.findall(r"`((?:\w+/)+test_\w+\.py)\b", page.read_text())
         assert [path for path in named if not (root / path).exists() and not (root / "tests" / path).exists()] == [], (
             page
@@ -90,7 +92,7 @@ def test_test_files_named_in_the_documentation_exist() -> None:
 
 def test_examples_named_in_the_documentation_exist() -> None:
     """A path that somebody copies has to lead somewhere."""
-    for page in DOCS.rglob("*.md"):
+    for page in PAGES:
         named = re.findall(r"manifests/[\w./-]+\.yaml", page.read_text())
         assert [path for path in named if not Path(MANIFESTS.parent, path).exists()] == [], page.name
 
@@ -102,7 +104,7 @@ def test_pages_named_anywhere_exist() -> None:
         file for folder in folders for file in folder.rglob("*") if file.suffix in {".py", ".yaml", ".tpl", ".txt"}
     ]
     for file in [*files, *FRONT, DOCS.parent / "Makefile"]:
-        named = re.findall(r"docs/[\w/-]+\.md", file.read_text())
+        named = re.findall(r"(?:docs/[\w/-]+|tests/README|benchmarks/RESULTS)\.md", file.read_text())
         assert [page for page in named if not Path(DOCS.parent, page).exists()] == [], file
 
 

@@ -22,7 +22,8 @@ import extender.web.command
 from tests.manifests.helm import MANIFESTS
 
 ROOT = MANIFESTS.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FRONT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md", "benchmarks/RESULTS.md")]
+PAGES = [*FRONT, *sorted((ROOT / "docs").rglob("*.md"))]
 
 NOT_RUN = {
     "export PATH": "is for the shell that goes on",
@@ -91,7 +92,7 @@ def commands() -> Iterator[Command]:
             assert block.startswith("$ "), f"{page.name}: a console block begins with a prompt"
             for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 line, _, shown = entry.replace("\\\n", "").partition("\n")
-                yield Command(page.name, re.sub(r"\s{2,}# .*", "", line).strip(), shown)
+                yield Command(str(page.relative_to(ROOT)), re.sub(r"\s{2,}# .*", "", line).strip(), shown)
 
 
 COMMANDS = list(commands())
