@@ -1,4 +1,4 @@
-"""What a run on a machine with GPUs has found, as a page to commit.
+"""What a run on a machine with GPUs has found, as a page to commit to `tests/gpu/reports/`.
 
 A check gives rows. One that compares nothing is skipped, and never passed.
 """
