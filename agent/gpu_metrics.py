@@ -32,26 +32,26 @@ def _fabric_health(gpu: GpuFacts) -> float | None:
 
 _GAUGES: Final[dict[str, tuple[str, _Value]]] = {
     "recovery_action": (
-        "What the driver asks for, as NVML's field 230; 0: nothing.",
+        "What the driver requests (NVML's field 230).",
         lambda gpu: value_of(gpu.watched.recovery_action),
     ),
-    "row_remap_pending": ("Whether a memory row waits for the next reset.", lambda gpu: _of_rows(gpu, "pending")),
-    "row_remap_failed": ("Whether no spare memory row was left.", lambda gpu: _of_rows(gpu, "failed")),
+    "row_remap_pending": ("1 if a memory row waits for the next reset.", lambda gpu: _of_rows(gpu, "pending")),
+    "row_remap_failed": ("1 if no spare memory row was left.", lambda gpu: _of_rows(gpu, "failed")),
     "sram_threshold_exceeded": (
-        "Whether errors of its on-chip memory have passed the driver's limit.",
+        "1 if errors of on-chip memory exceed the driver's limit; Ampere or later.",
         lambda gpu: value_of(gpu.watched.sram_exceeded),
     ),
     "memory_banks_without_spares": (
-        "Banks of its memory that have no spare row left.",
+        "Memory banks without a spare row.",
         lambda gpu: value_of(gpu.watched.banks_without_spares),
     ),
     "temperature_margin_celsius": (
-        "How much hotter it may grow before it slows down.",
+        "Margin before heat slows it down.",
         lambda gpu: value_of(gpu.watched.margin_celsius),
     ),
-    "pcie_link_width": ("Lanes of its PCIe link now.", lambda gpu: value_of(gpu.watched.pcie_width)),
-    "fabric_health": ("NVML's summary of the fabric: 1 well, 2 unhealthy, 3 with less bandwidth.", _fabric_health),
-    "throttled": ("Whether heat or its power supply slow it down.", lambda gpu: value_of(gpu.watched.throttled)),
+    "pcie_link_width": ("PCIe lanes in use.", lambda gpu: value_of(gpu.watched.pcie_width)),
+    "fabric_health": ("NVML's summary of the NVLink fabric: 1 healthy, 2 unhealthy, 3 less bandwidth.", _fabric_health),
+    "throttled": ("1 while heat or power slows it down.", lambda gpu: value_of(gpu.watched.throttled)),
 }
 
 
@@ -75,48 +75,48 @@ def _slow_seconds(gpu: GpuReading) -> Iterator[tuple[tuple[str], float]]:
 
 _COUNTERS: Final[dict[str, tuple[str, _Value]]] = {
     "uncorrected_errors": (
-        "Memory errors that could not be corrected, over its life.",
+        "Uncorrected memory errors over its life.",
         lambda gpu: value_of(gpu.watched.uncorrected_errors),
     ),
     "pcie_replays": (
-        "PCIe transfers that were made again, since the driver was loaded.",
+        "Repeated PCIe transfers since the driver was loaded.",
         lambda gpu: value_of(gpu.watched.pcie_replays),
     ),
 }
 
 
 _LABELLED_GAUGES: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
-    "nvlinks": ("Its NVLinks.", ("state",), _links_by_state),
-    "remapped_rows": ("Memory rows that were replaced, by what for.", ("cause",), _rows_by_cause),
+    "nvlinks": ("NVLinks: `up`, `down`.", ("state",), _links_by_state),
+    "remapped_rows": ("Replaced memory rows, after `corrected` and `uncorrected` errors.", ("cause",), _rows_by_cause),
     "xid_last_timestamp_seconds": (
-        "When the critical error was told last.",
+        "Time of the last error of this number.",
         ("xid",),
         lambda gpu: (((str(number),), told.last) for number, told in gpu.xids.items()),
     ),
     "last_xid": (
-        "The critical error that was told last since the agent began; 0: none.",
+        "The last critical error since the agent started; 0: none.",
         (),
         lambda gpu: [((), max(gpu.xids, key=lambda number: gpu.xids[number].last, default=0))],
     ),
-    "collected_timestamp_seconds": ("When the look was that these values are of.", (), lambda gpu: [((), gpu.at)]),
+    "collected_timestamp_seconds": ("Time of the scan of these values.", (), lambda gpu: [((), gpu.at)]),
 }
 _LABELLED_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
     "xid_errors": (
-        "Critical errors since the agent began.",
+        "Critical errors since the agent started.",
         ("xid",),
         lambda gpu: (((str(number),), told.count) for number, told in gpu.xids.items()),
     ),
     "ecc_errors": (
-        "Memory errors over its life, corrected or not, by the place where they were.",
+        "Memory errors over its life, by kind and place.",
         ("kind", "location"),
         lambda gpu: (value_of(gpu.facts.watched.memory_errors) or {}).items(),
     ),
     "nvlink_errors": (
-        "Errors of its NVLinks since the driver was loaded.",
+        "NVLink errors since the driver was loaded.",
         ("kind",),
         lambda gpu: (((kind,), count) for kind, count in (value_of(gpu.facts.watched.nvlink_errors) or {}).items()),
     ),
-    "throttled_seconds": ("How long it was slowed down since the driver was loaded.", ("reason",), _slow_seconds),
+    "throttled_seconds": ("Time of being slowed down since the driver was loaded.", ("reason",), _slow_seconds),
 }
 
 
@@ -137,9 +137,9 @@ class GpuSeries(Collector):
 
 def _families(readings: list[GpuReading]) -> Iterator[Metric]:
     info = GaugeMetricFamily(
-        "gputopo_gpu_info", "1, with what does not change.", labels=["uuid", "gpu", "model", "pci"]
+        "gputopo_gpu_info", "1, with index, model and PCI address.", labels=["uuid", "gpu", "model", "pci"]
     )
-    health = GaugeMetricFamily("gputopo_gpu_health", "1 for the state that it is in.", labels=["uuid", "state"])
+    health = GaugeMetricFamily("gputopo_gpu_health", "1 for its state, 0 for the others.", labels=["uuid", "state"])
     for gpu in readings:
         model, pci = value_of(gpu.facts.model) or "", value_of(gpu.facts.pci) or ""
         info.add_metric([gpu.uuid, str(gpu.index), model, pci], 1)

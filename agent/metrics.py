@@ -21,23 +21,39 @@ class AgentMetrics:
 
     def __init__(self, version: str) -> None:
         self._registry = CollectorRegistry()
-        self._gpus = self._gauge("gpus", "GPUs by health.", "state")
-        self._nvlinks_down = self._gauge(
-            "nvlinks_down", "NVLinks that should be used and are not: down, or not up for long."
+        self._gpus = self._gauge("gpus", "GPUs that take pods (`healthy`) or not (`unhealthy`).", "state")
+        self._nvlinks_down = self._gauge("nvlinks_down", "NVLinks that are down, or not up for five minutes yet.")
+        self._nvlink_changes = self._counter(
+            "nvlink_changes", "NVLinks that went out of use (`down`) or are used again (`up`).", "state"
         )
-        self._nvlink_changes = self._counter("nvlink_changes", "NVLinks that rings do without, or use again.", "state")
-        self._downgraded_pairs = self._gauge("downgraded_pairs", "GPU pairs worth less than their wires.", "reason")
-        self._discovery_seconds = self._gauge("discovery_duration_seconds", "How long the last discovery took.")
-        self._sampling_seconds = self._gauge("sampling_duration_seconds", "How long the last sample took.")
-        self._failures = self._counter("discovery_failures", "Discoveries without NVML.", "code")
-        self._writes = self._counter("writes", "Writes to the Node object.", "result")
-        self._allocations = self._counter("allocations", "GPU requests of containers, by what decided them.", "basis")
-        self._registrations = self._counter("registrations", "Attempts to register with the kubelet.", "result")
-        self._held_back = self._counter("holds", "Container starts put off because of their GPUs.", "cause")
-        self._health_changes = self._counter("health_changes", "Changes of GPUs' health, by what it became.", "state")
-        self._events = self._counter("events", "Events about the node, by what became of them.", "result")
+        self._downgraded_pairs = self._gauge(
+            "downgraded_pairs",
+            "GPU pairs with less bandwidth than their links: no peer access, or fabric not ready.",
+            "reason",
+        )
+        self._discovery_seconds = self._gauge(
+            "discovery_duration_seconds", "Duration of the last discovery: one scan of NVML and the host."
+        )
+        self._sampling_seconds = self._gauge(
+            "sampling_duration_seconds", "Duration of the last sample; 0 before the first."
+        )
+        self._failures = self._counter("discovery_failures", "Discoveries at which NVML did not work.", "code")
+        self._writes = self._counter("writes", "Writes to the Node: `ok`, or the API's status.", "result")
+        self._allocations = self._counter(
+            "allocations", "Requests of containers in mode `enforce`, by what decided them.", "basis"
+        )
+        self._registrations = self._counter(
+            "registrations",
+            "Registrations with the kubelet: `ok`, `failed`. One per start of agent or kubelet is normal.",
+            "result",
+        )
+        self._held_back = self._counter(
+            "holds", "Container starts that were delayed because of their GPUs; the kubelet retries.", "cause"
+        )
+        self._health_changes = self._counter("health_changes", "Changes of GPU health, by new state.", "state")
+        self._events = self._counter("events", "Events about the node's GPUs: `posted`, or `lost`.", "result")
         self._limits = self._gauge(
-            "sharing_limits", "1 for what holds containers to their shares of GPUs now.", "limits"
+            "sharing_limits", "1 for the limit of shares in force; absent if no GPU is shared.", "limits"
         )
         for state in State:
             self._health_changes.labels(state)
@@ -45,7 +61,7 @@ class AgentMetrics:
             self.links_changed(0, are_used=used)
         self._identified = Histogram(
             "gputopo_agent_identification_duration_seconds",
-            "How long it took to look up the pod under admission, and its claims.",
+            "Time to identify the pod that the kubelet admits, and its claims.",
             registry=self._registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
         )

@@ -23,33 +23,33 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 _GAUGES: Final[tuple[_Row, ...]] = (
-    ("utilization_ratio", "Share of the last moment in which it computed.", lambda gpu: _scaled(gpu.utilization_percent, 0.01)),
-    ("memory_busy_ratio", "Share in which its memory was read or written.", lambda gpu: _scaled(gpu.memory_busy_percent, 0.01)),
-    ("memory_total_bytes", "Its memory.", lambda gpu: gpu.memory_total_bytes),
-    ("memory_used_bytes", "Of its memory in use.", lambda gpu: gpu.memory_used_bytes),
-    ("memory_reserved_bytes", "Of its memory kept by the driver.", lambda gpu: gpu.memory_reserved_bytes),
-    ("temperature_celsius", "Of the chip.", lambda gpu: gpu.temperature_celsius),
-    ("memory_temperature_celsius", "Of its memory.", lambda gpu: gpu.memory_temperature_celsius),
-    ("power_watts", "That it draws.", lambda gpu: _scaled(gpu.power_milliwatts, 1e-3)),
-    ("power_limit_watts", "That it may draw.", lambda gpu: _scaled(gpu.power_limit_milliwatts, 1e-3)),
-    ("sm_clock_hertz", "Of what computes.", lambda gpu: _scaled(gpu.sm_clock_mhz, 1e6)),
-    ("memory_clock_hertz", "Of its memory.", lambda gpu: _scaled(gpu.memory_clock_mhz, 1e6)),
+    ("utilization_ratio", "Fraction of the last moment with a kernel.", lambda gpu: _scaled(gpu.utilization_percent, 0.01)),
+    ("memory_busy_ratio", "Fraction of it with memory reads or writes.", lambda gpu: _scaled(gpu.memory_busy_percent, 0.01)),
+    ("memory_total_bytes", "Memory.", lambda gpu: gpu.memory_total_bytes),
+    ("memory_used_bytes", "Memory in use; before driver 510 with the driver's.", lambda gpu: gpu.memory_used_bytes),
+    ("memory_reserved_bytes", "Memory that the driver reserves.", lambda gpu: gpu.memory_reserved_bytes),
+    ("temperature_celsius", "Temperature of the chip.", lambda gpu: gpu.temperature_celsius),
+    ("memory_temperature_celsius", "Temperature of its memory.", lambda gpu: gpu.memory_temperature_celsius),
+    ("power_watts", "Power draw.", lambda gpu: _scaled(gpu.power_milliwatts, 1e-3)),
+    ("power_limit_watts", "Power limit.", lambda gpu: _scaled(gpu.power_limit_milliwatts, 1e-3)),
+    ("sm_clock_hertz", "Clock of the multiprocessors.", lambda gpu: _scaled(gpu.sm_clock_mhz, 1e6)),
+    ("memory_clock_hertz", "Clock of its memory.", lambda gpu: _scaled(gpu.memory_clock_mhz, 1e6)),
 )  # fmt: skip
 _ENERGY: Final[_Row] = (
     "energy_joules",
-    "Since the driver was loaded, or the GPU reset.",
+    "Energy since the driver was loaded or the GPU reset.",
     lambda gpu: _scaled(gpu.energy_millijoules, 1e-3),
 )
 _SENT, _RECEIVED = "sent", "received"
 _LINKS: Final[tuple[tuple[str, str, Callable[[Activity], dict[str, float | None]]], ...]] = (
     (
         "nvlink_bytes",
-        "Over all its NVLinks, without what the protocol adds.",
+        "Payload `sent` and `received` over all NVLinks (fields 138 and 139).",
         lambda gpu: {_SENT: _scaled(gpu.nvlink_sent_kib, 1024), _RECEIVED: _scaled(gpu.nvlink_received_kib, 1024)},
     ),
     (
         "pcie_bytes",
-        "Over PCIe.",
+        "Bytes `sent` and `received` over PCIe (fields 197 and 198).",
         lambda gpu: {_SENT: gpu.pcie_sent_bytes, _RECEIVED: gpu.pcie_received_bytes},
     ),
 )
@@ -112,7 +112,7 @@ def _filled(
 def _reasons(gpus: list[Activity]) -> Metric:
     family = GaugeMetricFamily(
         "gputopo_gpu_clock_event_reason",
-        "1 for each reason why its clocks are not at their highest.",
+        "1 for each reason that limits its clocks.",
         labels=["uuid", "reason"],
     )
     for gpu in gpus:
@@ -124,7 +124,7 @@ def _reasons(gpus: list[Activity]) -> Metric:
 def _of_holders(pods: Iterable[ListedPod]) -> Metric:
     family = GaugeMetricFamily(
         "gputopo_gpu_holder_info",
-        "1 for each container that holds it.",
+        "1 for each container that holds it, as the kubelet lists them.",
         labels=["uuid", "namespace", "pod", "container"],
     )
     for pod in pods:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from importlib.metadata import version
 from typing import Final, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -57,6 +57,12 @@ def read_gauges(helps: Mapping[str, str]) -> tuple[Declaration, ...]:
     return tuple(Declaration(f"{PREFIX}{name}", text, Kind.READ) for name, text in helps.items())
 
 
+BUILD_INFO: Final = Declaration(
+    "gputopo_build_info", "1, with the version and a digest of the configuration.", Kind.GAUGE, ("version", "config")
+)
+"""Of every extender, whatever else it declares."""
+
+
 class Metrics:
     """The series of one extender, in a registry of their own."""
 
@@ -69,8 +75,8 @@ class Metrics:
         self._read: list[Declaration] = []
         for declaration in declarations:
             self._register(declaration)
-        build = Info("gputopo_build", "Version and configuration of this process.", registry=self._registry)
-        build.info({"version": version("gputopo"), "config": config_digest})
+        self._register(BUILD_INFO)
+        self.show(BUILD_INFO, {(version("gputopo"), config_digest): 1})
 
     def count(self, declaration: Declaration, *labels: str) -> None:
         """Count one event."""

@@ -5,11 +5,12 @@ import sys
 from tests.manifests import schema
 from tests.manifests.helm import HelmUnavailable
 from tests.manifests.images import IMAGES
+from tests.manifests.metrics_page import METRICS
 from tests.manifests.readme import README
 from tests.manifests.rendered import outdated, write
 from tests.manifests.settings import SETTINGS
 
-PAGES = (README, SETTINGS)
+PAGES = (README, SETTINGS, METRICS)
 COPIES = (IMAGES,)
 """Pages with tables that are made of the rendered copy."""
 

@@ -15,7 +15,7 @@ from tests.manifests.rendered import NAMESPACE
 
 HERE = Path(__file__).parent
 ALERTS = CHART / "files/alerts.yaml"
-PAGE = CHART.parents[1] / "docs/how-to/alerts.md"
+PAGE = CHART.parents[1] / "docs/how-to/monitor.md"
 
 
 def rules(text: str) -> list[Json]:
@@ -69,8 +69,8 @@ def test_an_alert_that_never_fires_is_noticed(promtool: Path, tmp_path: Path, na
 def test_each_alert_has_its_place_on_the_page() -> None:
     """With what it means and what to do, in the order of the rules."""
     page = PAGE.read_text()
-    assert re.findall(r"^## (Gputopo\w+)$", page, re.MULTILINE) == NAMES
-    for part in re.split(r"^## Gputopo\w+$", page, flags=re.MULTILINE)[1:]:
+    assert re.findall(r"^### (Gputopo\w+)$", page, re.MULTILINE) == NAMES
+    for part in re.split(r"^### Gputopo\w+$", page, flags=re.MULTILINE)[1:]:
         assert "**It means**" in part
         assert "**Do**" in part
 
@@ -93,4 +93,4 @@ def test_alerts_link_their_runbooks_where_the_pages_are_served(base: str) -> Non
     plain, linked = helm(*shown, *where), helm(*shown, *where, "--set", f"monitoring.runbooks={base}")
     assert "runbook_url" not in plain
     links = [rule["annotations"]["runbook_url"] for rule in rules(yaml.safe_dump(yaml.safe_load(linked)["spec"]))]
-    assert links == [f"https://docs.example.com/gputopo/how-to/alerts/#{name.lower()}" for name in NAMES]
+    assert links == [f"https://docs.example.com/gputopo/how-to/monitor/#{name.lower()}" for name in NAMES]

@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 from agent import metrics as agent_metrics
+from extender.binding.outcome import Failure
+from extender.features.quality.series import BANDWIDTH_RATIO
 from extender.features.registry import DECLARATIONS
 from extender.kit.configuration import API_VERSION
+from extender.telemetry.core import API_REQUESTS, REQUEST_SECONDS, VERDICTS_BY_VERB
 from extender.telemetry.metrics import Kind, Metrics
 from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
@@ -42,7 +45,7 @@ def test_no_page_names_a_key_that_does_not_exist() -> None:
 
 def test_user_guide_explains_every_annotation() -> None:
     """By its name without the prefix, but for what is no annotation of pods."""
-    text = (DOCS / "how-to" / "ask-for-links.md").read_text()
+    text = (DOCS / "how-to" / "request-nvlink.md").read_text()
     of_nodes = (keys.GPU_HEALTH, keys.PAUSE, keys.GPUS_HEALTHY)
     others = (keys.USER_PREFIX, keys.SHARE_RESOURCE, keys.PLACEHOLDER_FOR, *of_nodes)
     users = [value for value in vars(keys).values() if str(value).startswith(keys.USER_PREFIX)]
@@ -51,7 +54,7 @@ def test_user_guide_explains_every_annotation() -> None:
 
 
 def test_pages_list_exactly_the_metrics() -> None:
-    """As both programs expose them from the start; what GPUs do has a page of its own, and DCGM exporter's names are not ours."""
+    """As both programs expose them from the start, each once."""
     extender = Metrics("digest", DECLARATIONS).exposition().decode()
     of_agent = agent_metrics.AgentMetrics("0")
     of_agent.watch(list)
@@ -60,9 +63,23 @@ def test_pages_list_exactly_the_metrics() -> None:
     agent = of_agent.text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
     exposed |= {declaration.name for declaration in DECLARATIONS if declaration.kind is Kind.READ}
-    cells = [*first_cells("how-to/operate.md"), *first_cells("how-to/watch-gpus.md")]
-    documented = {cell.partition("{")[0] for cell in cells if cell.startswith("gputopo_")}
-    assert documented == {name for name in exposed if not name.endswith("_created")}
+    page = (DOCS / "reference" / "metrics.md").read_text()
+    documented = re.findall(r"^- `(gputopo_\w+)", page, re.MULTILINE)
+    assert sorted(documented) == sorted(name for name in exposed if not name.endswith("_created"))
+
+
+def test_the_metrics_page_explains_every_value_of_a_label() -> None:
+    """Those that exist from the start, but for the requests of the bind protocol, its failures, and names of resources."""
+    page = (DOCS / "reference" / "metrics.md").read_text()
+    values = {
+        value
+        for declaration in DECLARATIONS
+        if declaration not in (API_REQUESTS, REQUEST_SECONDS, BANDWIDTH_RATIO)
+        for row in declaration.values
+        for value in row
+    }
+    obvious = {*VERDICTS_BY_VERB, *Failure, "nodes", "pods", "resourceclaims", "resourceslices"}
+    assert [value for value in sorted(values - obvious) if f"`{value}`" not in page] == []
 
 
 def test_pages_link_to_files_that_exist() -> None:

@@ -14,6 +14,7 @@ from extender.config.document import ExtenderConfiguration
 from tests.manifests import schema as values_schema
 from tests.manifests.helm import CHART
 from tests.manifests.images import IMAGES
+from tests.manifests.metrics_page import METRICS
 from tests.manifests.readme import README, WHOLE
 from tests.manifests.settings import SETTINGS
 from tests.release.plugin import URL
@@ -81,6 +82,12 @@ def test_the_page_of_settings_is_what_the_configurations_give() -> None:
     """`make manifests` would change nothing, and no setting goes without a word."""
     assert not SETTINGS.outdated()
     assert re.findall(r"^\| .* \|  \|$", SETTINGS.page.read_text(), re.MULTILINE) == []
+
+
+def test_the_page_of_metrics_is_what_the_programs_declare() -> None:
+    """`make manifests` would change nothing, and no metric goes without a word."""
+    assert not METRICS.outdated()
+    assert re.findall(r"^- `[^`]+`: *$", METRICS.page.read_text(), re.MULTILINE) == []
 
 
 def test_the_chart_says_where_it_is_from() -> None:

@@ -88,5 +88,5 @@ def test_replicas_leave_the_links_to_others() -> None:
 
 def test_readme_of_the_docs_names_them_all() -> None:
     """Each with what it does."""
-    page = (Path(MANIFESTS).parent / "docs/how-to/ask-for-links.md").read_text()
+    page = (Path(MANIFESTS).parent / "docs/how-to/request-nvlink.md").read_text()
     assert [name for name in GPUS if f"`{name}.yaml`" not in page] == []

@@ -43,7 +43,7 @@ from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
 NODE_REQUESTS: Final = Declaration(
     "gputopo_node_requests",
-    "Placeholders, which ask autoscalers for nodes: those that were created or not, and what became of them.",
+    "Placeholders for autoscalers, by outcome.",
     Kind.COUNTER,
     labels=("outcome",),
     values=tuple(product(("asked", "failed", "served", "withdrawn", "expired"))),

@@ -23,7 +23,7 @@ from extender.telemetry.metrics import Figures, read_gauges
 from topology.request.domains import GroupSource
 
 GROUP_SIZES: Final = read_gauges(
-    {"group_sizes_read": "Whether sizes of groups are read off other objects; absent where nobody wants it."}
+    {"group_sizes_read": "1 if sizes of groups are read from other objects; absent without `groups.readSizes`."}
 )
 NO_RIGHT: Final = "the account may not list them"
 NO_ANSWER: Final = "the API server gives no answer"

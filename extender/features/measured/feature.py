@@ -22,10 +22,10 @@ from topology.placement.topology_class import TopologyClass
 
 MEASURED: Final = read_gauges(
     {
-        "measured_figures": "Measured bandwidths in the place of predictions, on the machines there are; absent without a file.",
-        "measured_refused": "Measured bandwidths that are not believed; the log says which and why.",
-        "measured_unreadable": "Whether the file of measured bandwidths cannot be read as it is now; what it said before stands.",
-        "measured_error_ratio": "How far off its prediction that measured bandwidth is that is farthest off; 0.2: by a fifth.",
+        "measured_figures": "Measured bandwidths that replace predictions, for the present node types; absent without a file.",
+        "measured_refused": "Measured bandwidths that were rejected; the log says why.",
+        "measured_unreadable": "1 if the file of measurements cannot be read; the last valid version counts.",
+        "measured_error_ratio": "Largest relative difference between a measurement and its prediction; 0.2 is 20 %.",
     }
 )
 EVERY_SECONDS: Final = 10.0

@@ -14,7 +14,7 @@ from topology.request.gpu_request import Communication
 
 BANDWIDTH_RATIO: Final = Declaration(
     "gputopo_placement_bandwidth_ratio",
-    "Predicted bandwidth of the GPUs that a pod got, two or more, over that of the best so many of the empty machine.",
+    "Predicted bandwidth of a pod's GPUs (two or more), relative to the best that its node has when empty.",
     Kind.HISTOGRAM,
     labels=("communication",),
     values=tuple(product(Communication)),
@@ -22,20 +22,20 @@ BANDWIDTH_RATIO: Final = Declaration(
 )
 LOSS: Final = Declaration(
     "gputopo_placement_loss",
-    "What the pods to come lose by a placement, times λ: what was taken off its score.",
+    "What a placement costs future pods, times λ: the deduction from its score.",
     Kind.HISTOGRAM,
     buckets=(0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
 )
 WAITING_SECONDS: Final = Declaration(
     "gputopo_waiting_seconds",
-    "How long the pods have waited since their first refusal that wait now, by each reason of their last one.",
+    "Time since the first refusal of the pods that wait now, per reason of their last one.",
     Kind.GAUGE,
     labels=("reason", "of"),
     values=tuple(product(Reason, ("longest", "mean"))),
 )
 ROOM: Final = Declaration(
     "gputopo_fragmentation_pods",
-    "Pods of so many GPUs, joined by NVLink, for which there is room: now, by the count of free GPUs, if all were free.",
+    "Pods of so many GPUs, with NVLink if there are several, that would fit.",
     Kind.GAUGE,
     labels=("gpus", "when"),
 )

@@ -27,7 +27,7 @@ from extender.telemetry.metrics import Declaration, Kind, Metrics
 
 EVICTIONS: Final = Declaration(
     "gputopo_evictions",
-    "Evictions that were asked for, of pods whose GPUs fell sick and that ask to be evicted then.",
+    "Evictions of pods on sick GPUs, by answer.",
     Kind.COUNTER,
     labels=("answer",),
     values=tuple(product(Answer)),

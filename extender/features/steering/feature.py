@@ -29,7 +29,7 @@ from topology.effort import Allowance, Search
 
 NOMINATIONS: Final = Declaration(
     "gputopo_nominations",
-    "Nominations by which a queue is planned ahead: those that were made or not, and what became of them.",
+    "Nominations of nodes for waiting pods, by outcome.",
     Kind.COUNTER,
     labels=("outcome",),
     values=tuple(product(("made", "failed", "served", "elsewhere", "lost", "withdrawn"))),
