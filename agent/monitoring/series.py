@@ -24,7 +24,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 _GAUGES: Final[tuple[_Row, ...]] = (
     ("utilization_ratio", "Fraction of the last moment with a kernel.", lambda gpu: _scaled(gpu.utilization_percent, 0.01)),
-    ("memory_busy_ratio", "Fraction of it with memory reads or writes.", lambda gpu: _scaled(gpu.memory_busy_percent, 0.01)),
+    ("memory_busy_ratio", "Fraction of the last moment with memory access.", lambda gpu: _scaled(gpu.memory_busy_percent, 0.01)),
     ("memory_total_bytes", "Memory.", lambda gpu: gpu.memory_total_bytes),
     ("memory_used_bytes", "Memory in use; before driver 510 with the driver's.", lambda gpu: gpu.memory_used_bytes),
     ("memory_reserved_bytes", "Memory that the driver reserves.", lambda gpu: gpu.memory_reserved_bytes),
