@@ -27,7 +27,7 @@ PAGES = [*FRONT, *sorted((ROOT / "docs").rglob("*.md"))]
 
 NOT_RUN = {
     "export PATH": "is for the shell that goes on",
-    "curl ": "needs Prometheus",
+    "curl ": "needs a cluster",
     "gputopo-agent --once": "needs a GPU",
     "gputopo-bench bandwidth": "the tests of the model compare it",
     "gputopo-bench curves": "minutes",
