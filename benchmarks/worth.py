@@ -17,9 +17,9 @@ from topology.value.score import Weights
 def explain_value(node: NodeTopology, free: int, weights: Weights) -> dict[str, Any]:
     """Return the value of the free GPUs (mask over positions), and what each size of pod would take of them and cost.
 
-    `gain`, what the pod itself has of its GPUs, and `loss`, what the pods to come lose by it, are in the unit of the values;
-    `score`, which ranks nodes, is the gain less λ (`foresight`) times the loss. `sets_left` is how many of that size the rest
-    still has, one after the other.
+    `gain`, what the pod itself has of its GPUs, and `loss`, what future pods lose by it, are in the unit of the values.
+    `score`, which ranks nodes, is the gain less λ (`foresight`) times the loss. `sets_left` is how many of that size the
+    rest still has, one after the other.
     """
     topology_class = TopologyClass(node)
     finish(topology_class.appraise(weights))

@@ -1,4 +1,6 @@
-"""How much searching may be done at once: a search that is large goes on a slice at a time, beside whoever waits for no answer.
+"""Limit how much searching is done at once.
+
+A large search goes on a slice at a time, next to callers that wait for no answer.
 
 Effort is counted in steps, about half a microsecond each, and not in time, so that the same questions always come to the same
 answers.

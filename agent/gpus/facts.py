@@ -1,7 +1,7 @@
 """What NVML says of one machine at one moment, and the ways in which it may not say.
 
-Any call can fail at any time. An answer is a value, so a failure is one too: it never ends a discovery, and "not supported",
-"lost" and "not known just now" stay apart, because they mean different things to whoever reads on.
+Any call can fail at any time. An answer is a value, so a failure is one too and never ends a discovery. "Not supported",
+"lost" and "not known just now" stay apart, because they mean different things to readers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From NVML's facts about one GPU to its status: is it fit for new pods, and what should people watch.
 
 Only a GPU that is lost, waits for a reset, has no spare memory row left, or cannot even be identified is unhealthy. What
-slows a GPU down (links, fabric) or will need care at the next reset is a reason on a healthy GPU; of the latter new pods get the
-GPU last among equals.
+slows a GPU down (links, fabric), or will need care at the next reset, is a reason on a healthy GPU. A GPU that needs care
+is given to new pods last among equals.
 """
 
 from __future__ import annotations

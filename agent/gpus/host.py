@@ -88,8 +88,9 @@ _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd
 def path_between(first: PciDevice, second: PciDevice) -> PciePath | None:
     """Return how two PCI functions are joined, or `None` when only their unknown NUMA nodes could tell.
 
-    The labels are `nvidia-smi`'s: a single switch (its upstream port in common, each behind its own downstream port) is PIX,
-    more of them PXB, a root complex in common PHB, a NUMA node in common NODE, else SYS.
+    The labels are `nvidia-smi`'s. PIX is a single switch, with its upstream port in common and each GPU behind its own
+    downstream port. PXB is several switches. PHB is a root complex in common, NODE a NUMA node in common, and SYS the
+    rest.
     """
     if first.way[0] != second.way[0]:
         if first.numa_node is None or second.numa_node is None:

@@ -1,8 +1,8 @@
 """How many NVLinks join two GPUs, as `nvidia-smi topo -m` counts them, and why a pair is worth less than its wires.
 
-A direct link is counted where its far end is the other GPU. A link to an NVSwitch reaches every GPU behind the same fabric,
-so those are counted per GPU, and only once the fabric has taken the GPU in: the links alone would promise too much. Either
-way NVML must not deny peer access. What NVML does not say is never taken for "yes".
+A direct link is counted where its far end is the other GPU. A link to an NVSwitch reaches every GPU behind the same
+fabric, so those are counted per GPU. They count only once the fabric has taken the GPU in: the links alone would promise
+too much. Either way NVML must not deny peer access. What NVML does not say is never taken for "yes".
 
 Sources: NCCL's NVLink discovery (far ends by PCI id, then class; an unreadable far end is an NVSwitch), the NVML reference.
 """

@@ -1,4 +1,4 @@
-"""What a step of the wall clock makes of times that are remembered: they move with the clock, so that no hold ends early or late.
+"""Move remembered times with a step of the wall clock, so that no hold ends early or late.
 
 A clock steps when NTP sets it, when its battery is dead, or when a virtual machine goes on after a pause.
 """

@@ -1,4 +1,4 @@
-"""An NVLink that was down is used again only when it has stayed up for a while; what people are told of it is told once."""
+"""Use an NVLink that was down again only when it has stayed up for a while, and report each change once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Memory of a GPU that no share explains: what processes use beyond their shares, or outside of pods.
 
-It is told in coarse steps, and a step is taken when two looks in a row agree: a pod that starts or ends is no news.
+It is reported in coarse steps, and a step is taken when two scans in a row agree. So a pod that starts or ends is no
+news.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether NVIDIA's DCGM exporter tells of this node's GPUs already, as far as an agent without rights to pods can see.
 
-It looks in two places. The kubelet's PodResources lists the node's pods by name, those without devices too, and the exporter's
-pods are named after it by all that install it. And an exporter that is no pod, or is one on the node's network, answers at the
-node's own address. What runs under another name and at another port is not seen.
+It looks in two places. The kubelet's PodResources lists the node's pods by name, those without devices too. All that
+install the exporter name its pods after it. And an exporter that is no pod, or is one on the node's network, answers at
+the node's own address. What runs under another name and at another port is not seen.
 """
 
 from __future__ import annotations

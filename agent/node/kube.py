@@ -1,7 +1,7 @@
 """Our own Node through the Kubernetes API; the only module that imports `kubernetes`.
 
-The client's transport and credentials are used as they are, but not its model classes: a Node is read as plain JSON, which
-keeps the agent small.
+The client's transport and credentials are used as they are, but not its model classes. A Node is read as plain JSON,
+which keeps the agent small.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """When the node's annotations are written, and with what; knows no API and no clock.
 
-A write happens when something changed, and else once per refresh interval, so that readers see that the agent lives: the
-status carries a generation that grows with every write. What the API said last is the truth to compare with, so whatever
-somebody else did to our annotations is put right by the next write. A payload beyond the codec's bounds is never written:
-the old one stands, and the status says so.
+A write happens when something changed, and else once per refresh interval, so that readers see that the agent lives. The
+status carries a generation that grows with every write. The last answer of the API is the truth to compare with. So what
+others did to our annotations is corrected by the next write. A payload beyond the codec's bounds is never written: the
+old one stands, and the status says so.
 
-What containers hold is written with every status, and names its generation, as long as the kubelet can be asked. Whoever writes
-looks anew before each write, so readers may take a generation for a look that began after the write before had ended, and the
-node's version that is named with it for one that stood before the look began. That is how the extender is answered when it asks.
+What containers hold is written with every status, and names its generation, as long as the kubelet can be asked. The
+agent scans again before each write. So readers may take a generation for a scan that began after the write before had
+ended. The node's version that is named with it stood before that scan began. That is how the extender is answered when it
+asks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What was handed out, as the text that survives a restart of the agent.
 
-It is bounded, and decoded without trust: a journal that cannot be read is an empty one, and the kubelet's own List and the
-ledger tell the rest.
+It is bounded, and decoded without trust. A journal that cannot be read is an empty one, and the kubelet's own List and
+the ledger tell the rest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which devices are withdrawn from the kubelet just now: a GPU is whole or shared, and not offered in the other form then.
 
-A free GPU is offered in both forms, so that whichever is claimed can be admitted at once: where the kubelet is short of healthy
-devices it turns a pod away for good, and asks nobody. So a claim withdraws nothing. Only what containers hold does, and only once
-the node says so (`Told`); and it is given back before the node says that nobody holds it. Whoever places pods gives no GPU in one
-form while the node says that it is held in the other: so no pod ever comes for devices that are withdrawn.
+A free GPU is offered in both forms, so that a claim of either form can be admitted at once. Where the kubelet is short of
+healthy devices it rejects a pod for good, and asks nobody. So a claim withdraws nothing. Only what containers hold does,
+and only once the node says so (`Told`). It is given back before the node says that nobody holds it. The extender gives no
+GPU in one form while the node says that it is held in the other. So no pod ever comes for devices that are withdrawn.
 """
 
 from __future__ import annotations

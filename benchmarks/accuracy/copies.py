@@ -1,7 +1,8 @@
 """Predicted rate of plain copies between GPUs, as CUDA's p2pBandwidthLatencyTest makes them: no ring, no reduction.
 
-The driver copies over NVLink where there is any, over PCIe from GPU to GPU where peer access works at whatever distance, and
-else through host memory. Nothing that places pods uses this; it ties the table of constants to more measurements.
+The driver copies over NVLink where there is any. Otherwise it copies over PCIe from GPU to GPU where peer access works at
+whatever distance, and else through host memory. Nothing that places pods uses this; it ties the table of constants to
+more measurements.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Published bandwidth measurements: reading them, and which of them the model was fitted on.
 
 A *report* is what one source says of one machine. Rows of a report are never split between fitting and checking, because they
-share the machine, its settings and its faults. The rule, set before anything was fitted: reports are classed by what most of
-their rows run over (NVSwitch, NVLink, PCIe; the first row decides a tie) and by compute capability, which is how NCCL's
-constants are kept; of each class the report with most rows is fitted, the first one of equals, and **all others are checks**.
-`FITTED` is what that rule gave on 110 rows of 30 reports; it is a list and not a computation, so that rows of other
-measurements are never called fitted.
+share the machine, its settings and its faults. The rule was set before anything was fitted. Reports are classed by what
+most of their rows run over (NVSwitch, NVLink, PCIe; the first row decides a tie) and by compute capability. That is how
+NCCL's constants are kept. Of each class the report with most rows is fitted, the first one of equals, and **all others
+are checks**. `FITTED` is what that rule gave on 110 rows of 30 reports. It is a list and not a computation, so that rows
+of other measurements are never called fitted.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """One or two machines alike as a Markov process: pods come at random, run for a random time, and one that fits is never refused.
 
-Arrivals are Poisson, run times exponential with mean 1. What is to be great is the worth of the pods that run, on average over
-time: as all run equally long, that is what all served pods were worth, less nothing else. So a pod that is refused and a set that
-is slow both count, in the product's own measure.
+Arrivals are Poisson, run times exponential with mean 1. The target is the worth of the pods that run, on average over
+time. As all run equally long, that is what all served pods were worth, less nothing else. So a pod that is refused and a
+set that is slow both count, in the product's own measure.
 
-The best rule solves the equation of average reward, and what a rule does in the long run the balance of flows. Both are found
-by Chebyshev's iteration: these processes are nearly reversible, so their rates of decay are nearly real, and none is above twice
-the greatest rate of leaving a state. What comes out is checked and does not rest on that: the least and the greatest growth of
-any value are bounds of the optimum, and of a balance the flow that is left over is known.
+The best rule solves the equation of average reward, and what a rule does in the long run the balance of flows. Both are
+found by Chebyshev's iteration. These processes are nearly reversible, so their rates of decay are nearly real. None is
+above twice the greatest rate of leaving a state. The result is checked and does not rest on that. The least and the
+greatest growth of any value are bounds of the optimum. Of a balance the flow that is left over is known.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can be held on one machine by pods of whole GPUs and pods that share one: who has what, like states taken together.
 
-Beside the sets of whole GPUs a state has the shares of every GPU, and not only what is left of it, because pods end one by one.
-GPUs that are wired alike are swapped; groups of such GPUs are not, which costs states and nothing else.
+Next to the sets of whole GPUs a state has the shares of every GPU, and not only the rest. That is because pods end one by
+one. GPUs that are wired alike are swapped; groups of such GPUs are not, which costs states and nothing else.
 """
 
 from __future__ import annotations

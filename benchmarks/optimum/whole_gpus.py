@@ -1,7 +1,7 @@
 """What can be held on one machine by pods of whole GPUs: which pod has which set, those that are alike taken together.
 
-Two states are alike if swapping GPUs that are wired alike makes one of the other. A state has the set of every pod and not only
-the free GPUs, because pods end one by one and give back what they had.
+Two states are alike if swapping GPUs that are wired alike makes one of the other. A state has the set of every pod and
+not only the free GPUs. That is because pods end one by one and give back what they had.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class _Cluster:
 
 
 class _Wide(SimulatedNode):
-    """A node of many GPUs on one NVSwitch fabric, two to a NUMA node as in a GB200 rack; no such machine is in the catalogue."""
+    """A node of many GPUs on one NVSwitch fabric, two to a NUMA node as in a GB200 rack; not in the catalogue."""
 
     @property
     def topology(self) -> NodeTopology:

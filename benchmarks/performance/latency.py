@@ -1,8 +1,9 @@
 """`gputopo-bench latency`: how long the verbs take over HTTP, beside the floor of a handler that only echoes the names.
 
-The extender is the real process, its caches are filled from an API double, and the calls come one after another on one
-connection, as kube-scheduler makes them: for each pod filter, prioritize, bind. The floor gets the same bodies in the same run,
-and writes as much for its bind, to an API double of its own. At the end come bursts: binds of many pods at once.
+The extender is the real process, and its caches are filled from an API double. The calls come one after another on one
+connection, as kube-scheduler makes them: for each pod filter, prioritize, bind. The floor gets the same bodies in the
+same run, and writes as much for its bind, to an API double of its own. At the end come bursts: binds of many pods at
+once.
 """
 
 from __future__ import annotations

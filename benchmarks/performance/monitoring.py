@@ -1,8 +1,9 @@
 """`gputopo-bench monitoring`: what it costs a node that its agent samples the GPUs and is scraped.
 
 Two real agents run side by side on whatever NVML is here, beside an API double: one samples every 15 s, one does not. Both are
-scraped every 15 s. What the first computes more is what sampling costs, and what both write to the API server is counted. Then
-the first is scraped as often as it makes a new page, and asked for `/livez` in between, which is the floor of one request.
+scraped every 15 s. What the first computes more is what sampling costs, and what both write to the API server is counted.
+Then the first is scraped as often as it makes a new page, and asked for `/livez` in between. That is the floor of one
+request.
 """
 
 from __future__ import annotations

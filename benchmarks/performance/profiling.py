@@ -1,9 +1,9 @@
 """`make profile`: where the CPU of a pod goes, by part of the extender.
 
-The real extender gets filter, prioritize and bind for one pod after another, as from `gputopo-bench latency`, and py-spy looks
-at its stacks from outside 250 times a second. py-spy counts a look only where a thread computes, and the kernel says
-how much it computed in all; so the parts are milliseconds of CPU. It has to be allowed to read the process:
-`root`, or ptrace_scope 0. A look belongs to the innermost part on the stack.
+The real extender gets filter, prioritize and bind for one pod after another, as from `gputopo-bench latency`. py-spy
+samples its stacks from outside 250 times a second. py-spy counts a sample only where a thread computes, and the kernel
+says how much it computed in all. So the parts are milliseconds of CPU. It has to be allowed to read the process: `root`,
+or ptrace_scope 0. A look belongs to the innermost part on the stack.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`gputopo-bench state`: how long the extender takes to know a whole cluster after its start, and how much memory.
 
-The real extender lists a cluster that is there already from an API double: mixed nodes, and pods that run on them, four of the
-first ten on each node with six of its eight GPUs. A bare client that reads the same lists page by page and decodes nothing is
-timed before, because the double makes its pages in Python and more slowly than a real API server. Then a burst of watch events
-comes, while the event loop of the extender is watched, and beside it one that does nothing.
+The real extender lists a cluster that is there already from an API double. It has mixed nodes with pods, four of the
+first ten on each node with six of its eight GPUs. A bare client that reads the same lists page by page and decodes
+nothing is timed before. The double makes its pages in Python and more slowly than a real API server. Then a burst of
+watch events comes, while the event loop of the extender is watched, and beside it one that does nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """`gputopo-bench scheduler`: pods per second through a real kube-scheduler, with our extender, a trivial one, and none.
 
-Each measurement has a control plane of its own on which nodes and waiting pods are created first; then the scheduler starts,
-and the time from the first Binding to the last one counts. In a burst the pods are created while it runs. etcd, API server,
-scheduler and extender share the machine, and so does the watch that looks on. The trivial extender (`benchmarks.processes.echo`)
-passes on as many candidates as ours, and its bind writes to node and pod as often; so the ratio is what our decisions cost.
+Each measurement has a control plane of its own on which nodes and waiting pods are created first. Then the scheduler
+starts, and the time from the first Binding to the last one counts. In a burst the pods are created while it runs. etcd,
+API server, scheduler and extender share the machine, and so does the watch that looks on. The trivial extender
+(`benchmarks.processes.echo`) passes on as many candidates as ours, and its bind writes to node and pod as often. So the
+ratio is what our decisions cost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A burst of watch events: how late the extender's event loop runs meanwhile, and whether it knows the outcome of each event.
 
-A fifth of the events are agents' reports of nodes, whose GPUs turn sick and well; the others are pods that come, change, and
-mostly go. Afterwards filter is asked about every node, and must pass exactly those that are well.
+A fifth of the events are agents' reports of nodes, whose GPUs turn sick and well. The others are pods that come, change,
+and mostly go. Afterwards filter is asked about every node, and must pass exactly those that are well.
 """
 
 from __future__ import annotations

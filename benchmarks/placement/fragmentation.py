@@ -1,9 +1,9 @@
 """FGD's measure of fragmentation: the idle GPU milli of a node that the pods to come are expected to be unable to use.
 
-Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `pkg/utils/frag.go`. For a typical pod that has no GPU, or
-that the node cannot host by GPUs, CPU or GPU model, all that is idle is a fragment; else what is idle on GPUs with less
-left than the pod needs of one. Typical pods are the most frequent (CPU, GPUs, milli, models), 95 % of all, weighed by their
-frequency. Memory is not looked at.
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `pkg/utils/frag.go`. A typical pod may have no GPU, or
+the node may not be able to host it by GPUs, CPU or GPU model. Then all that is idle is a fragment. Otherwise a fragment
+is what is idle on GPUs with less left than the pod needs of one. Typical pods are the most frequent (CPU, GPUs, milli,
+models), 95 % of all, weighed by their frequency. Memory is not looked at.
 """
 
 from __future__ import annotations

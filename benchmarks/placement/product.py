@@ -1,9 +1,9 @@
 """The product as a policy: the extender's own values, its index of nodes by shape and the one function that decides.
 
-A pod meets what it would meet in a cluster: kube-scheduler's own filters (CPU, memory, GPU model) first, then the extender's
-order, whose first node has the only 10, then the decision on that node. The mix of pods to come is learnt from those that came.
-Traces count shares in thousandths of a GPU: where pods share GPUs, each has 1000 GiB for shares.
-A job of several pods is a group, and says so; leaf switches are its racks. Its pods come one after the other.
+A pod meets what it would meet in a cluster. First come kube-scheduler's own filters (CPU, memory, GPU model), then the
+extender's order, whose first node has the only 10. Last comes the decision on that node. The mix of pods to come is
+learnt from those that came. Traces count shares in thousandths of a GPU: where pods share GPUs, each has 1000 GiB for
+shares. A job of several pods is a group, and says so; leaf switches are its racks. Its pods come one after the other.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Learning(PodByPod):
     def request(self, pod: Pod, job: Job) -> GpuRequest:
         """Return what the pod says to the extender.
 
-        Of owners who insist, a pod that says `heavy` says `required-affinity: nvlink` too, and so waits while that cannot be
-        had; but for sizes of which no machine has an NVLink ring when it is empty, as everybody can look up.
+        Of owners who insist, a pod that says `heavy` says `required-affinity: nvlink` too, and so waits while that cannot
+        be had. Sizes of which no empty machine has an NVLink ring are left out, as everybody can look up.
         """
         said = request_of(pod, job)
         if not self._required or said.gpus < 2 or said.communication is not Communication.HEAVY:

@@ -1,7 +1,7 @@
 """Policies in the form of a kube-scheduler score plugin: an integer for each node, the best one wins, one of equals by a rule.
 
-`Ties.NAME` takes the first node; a scenario that wants FGD's simulator, whose kube-scheduler is patched to take the smallest
-name, deals the names anew for each seed. `Ties.LOT` is what kube-scheduler does.
+`Ties.NAME` takes the first node. FGD's simulator has a kube-scheduler that is patched to take the smallest name. A
+scenario that imitates it deals new names for each seed. `Ties.LOT` is what kube-scheduler does.
 """
 
 from __future__ import annotations

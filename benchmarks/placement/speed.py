@@ -1,12 +1,12 @@
 """From bandwidth to run time: a step computes, then its ring moves gradients at the bus bandwidth of the GPUs it got.
 
 step = compute × (1 + traffic / bandwidth), where `traffic` is what the application sends for each second of computing, in
-GB/s: the model of Pollux (OSDI'21) without overlap, and with the link as the only thing that differs between placements. An
-application's traffic follows from any two measured placements. Reported at three sensitivities: none, measured, and all as
-the most talkative.
+GB/s. That is the model of Pollux (OSDI'21) without overlap, and with the link as the only thing that differs between
+placements. An application's traffic follows from any two measured placements. Reported at three sensitivities: none,
+measured, and all as the most talkative.
 
-Bandwidth is the product's prediction, the same for all policies; a policy that ignores it is not judged by its own scorer
-but by this one, so results should be read beside the counts (cliques, losses) that no model touches.
+Bandwidth is the product's prediction, the same for all policies. A policy that ignores it is not judged by its own scorer
+but by this one. So read results together with the counts (cliques, losses) that no model touches.
 """
 
 from __future__ import annotations

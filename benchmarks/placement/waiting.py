@@ -41,8 +41,8 @@ class Waiting:
     def serve(self, start: Callable[[Job], bool], may_fit: Callable[[Job], bool], *, in_order: bool) -> None:
         """Offer each job a start, oldest first; those that `start` takes stop waiting.
 
-        What one job could not get, no later job of its kind can get in this round; where there is no room before it, its
-        kind is not asked at all. `in_order`: nor can any other job.
+        What one job could not get, no later job of its kind can get in this round. Where there is no room before it, its
+        kind is not tried at all. `in_order`: nor can any other job.
         """
         order: list[tuple[int, int, _Kind]] = [
             (queue[0].number, place, kind)

@@ -1,8 +1,9 @@
 """The least that an extender can do: the same server and bodies, names parsed and sent back, and the same API writes.
 
-`python -m benchmarks.processes.echo --port N` is the floor that the verbs are measured beside. With `--candidates` filter passes
-on the first so many names; with `--kubeconfig` there is a bind, which patches one annotation of the node and posts the Binding.
-With `--pydantic` bodies are read and written by pydantic's models, in FastAPI's usual way: what a plain implementation costs.
+`python -m benchmarks.processes.echo --port N` is the floor that the verbs are measured beside. With `--candidates` filter
+passes on the first so many names. With `--kubeconfig` there is a bind, which patches one annotation of the node and posts
+the Binding. With `--pydantic` bodies are read and written by pydantic's models, in FastAPI's usual way: what a plain
+implementation costs.
 """
 
 from __future__ import annotations

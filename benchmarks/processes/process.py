@@ -21,8 +21,9 @@ READY_WITHIN_SECONDS = 120.0
 STOP_WITHIN_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _PORTS = range(20_000, 32_000)
-"""Below those that outgoing connections take (32768 and up on Linux): there a client could sit on a port before its server does,
-or, polling for that server, even connect to itself."""
+"""Below those that outgoing connections take (32768 and up on Linux).
+
+There a client could occupy a port before its server does. It could even, polling for that server, connect to itself."""
 _RESERVATIONS = Path(tempfile.gettempdir(), f"gputopo-ports-{os.getuid()}")
 """Has a byte for each port. Who is given a port locks its byte until he ends, for nobody listens while a server starts again."""
 _ports_given_out: set[int] = set()

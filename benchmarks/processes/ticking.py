@@ -1,9 +1,9 @@
 """A program whose event loop is watched from inside: how late a timer of 10 ms comes.
 
 `python -m benchmarks.processes.ticking FILE MODULE ARGUMENTS…` runs a module as `python -m` would; without a module nothing but
-the timer runs, which shows how late the machine itself is. FILE gets a line for each tick: when it was due, as all
-processes of the machine see the time, how many milliseconds it was late, and how many milliseconds the loop's thread has
-computed since the tick before.
+the timer runs, which shows how late the machine itself is. FILE gets a line for each tick. It says when the tick was due,
+as all processes of the machine see the time, and how many milliseconds it was late. The third figure is how many
+milliseconds the loop's thread has computed since the tick before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a kubelet says next of a pod, and how it tells the API server: no clock, no wire, and nothing runs.
 
-`kubelets` says it over HTTP, to the double or to a real server; the kubelet of the simulation says it in virtual time, and knows
-what runs on which GPU. The device plugin's side of a kubelet is another one's to play: the double of `tests.kubelet`.
+`kubelets` says it over HTTP, to the double or to a real server. The kubelet of the simulation says it in virtual time,
+and knows what runs on which GPU. The device plugin's side of a kubelet is another one's to play: the double of
+`tests.kubelet`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ point and start again anywhere, because all state is in the Kubernetes API. In s
 - B4 post the Binding, with the pod's UID and R as preconditions and the GPUs as annotation;
 - B5 after anything but success read the pod live, and believe nothing else.
 
-Why no GPU is given twice: the Binding commits only while the pod is at R, and as long as it can, the claim (pod, R) is in the
-ledger. It leaves when R has moved and the pod was seen unbound, or when the pod's containers are proven to have stopped. A
-claim whose Binding may still be under way is kept; `release` fences it later. No clock and no leader appear in the argument.
+Why no GPU is given twice: the Binding commits only while the pod is at R. As long as it can, the claim (pod, R) is in the
+ledger. It leaves when R has moved and the pod was seen unbound, or when the pod's containers are proven to have stopped.
+A claim whose Binding may still be under way is kept; `release` fences it later. No clock and no leader appear in the
+argument.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """What a ledger has to say so that it follows the facts.
 
-A pod's claims move to the GPUs that it really has, all pods of a node in one write: two that were swapped change places. Who
-else has a claim on such a GPU that cannot stand beside theirs, or a share that there is no memory for beside theirs, decides what
-comes first:
+A pod's claims move to the GPUs that it really has, all pods of a node in one write: two that were swapped change places.
+Another pod may have a claim on such a GPU that excludes theirs, or a share that leaves too little memory. That pod
+decides what comes first:
 
 - an unbound pod is fenced, and loses its claims;
 - one that is gone loses the claim to whom the agent saw with the GPU: the kubelet would not have given it away before;
 - one that is bound keeps it, and the correction waits until it is known what that pod has instead;
 - one that was never heard of keeps it, too: our cache may be behind, and absence from it proves nothing.
 
-In a rebuild the claims are those of a ledger of the past. By then every bound pod is known and every other one fenced, so whoever
-is bound to such a GPU came after a claim of a pod that is not.
+In a rebuild the claims are those of a ledger of the past. By then every bound pod is known and every other one is fenced.
+So a pod that is bound to such a GPU came after a claim of a pod that is not bound.
 """
 
 from __future__ import annotations

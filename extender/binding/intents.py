@@ -54,10 +54,9 @@ class ListPods:
 class SwapLedger:
     """Replace a node's ledger annotation if and only if nothing it rests on has changed.
 
-    One JSON Patch with `test` on the node's UID, on the topology digest and on the agent's status text when they are given,
-    and on the old ledger text; `expected` of `None` means "there is none", or none that anything may rest on, and is sent as a
-    merge patch with `resource_version`.
-    Replies `Done(Node)`, `Conflict` (a test failed), `Gone`, `Refused`, `NoAnswer`.
+    One JSON Patch with `test` on the node's UID, on the old ledger text and, when given, on topology digest and agent's
+    status text. `expected` of `None` means "there is none", or none that anything may rest on. Then it is a merge patch
+    with `resource_version`. Replies `Done(Node)`, `Conflict` (a test failed), `Gone`, `Refused`, `NoAnswer`.
     """
 
     node: str
@@ -88,9 +87,8 @@ class BindPod:
 class FencePod:
     """Move the pod's resourceVersion by a status patch, so that no Binding prepared before can commit.
 
-    The answer is the metadata alone, however large the pod is: nothing else of it can have changed, since the patch holds for
-    `known` only, the pod in that version.
-    Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    The answer is the metadata alone, however large the pod is. Nothing else of the pod can have changed, since the patch
+    holds only for the version `known`. Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
     """
 
     namespace: str

@@ -1,12 +1,12 @@
 """Drop the claims that a pod has on other nodes, before it gets any on the node of a bind.
 
-An earlier bind has left them, whose Binding may still be under way. So the pod is fenced first, as an orphan is in `release`, and
-each ledger is replaced only as it was before the fence: a claim that somebody has renewed since then survives. A claim that got
-no answer is treated alike: once the ledger is another one, that claim cannot arrive. So a pod never claims more than it asks for,
-however many nodes it tries in vain.
+An earlier bind has left them, whose Binding may still be under way. So the pod is fenced first, as an orphan is in
+`release`. Each ledger is replaced only as it was before the fence, so a claim that was renewed since then survives. A
+claim that got no answer is treated alike: once the ledger is another one, that claim cannot arrive. So a pod never claims
+more than it asks for, however many nodes it tries in vain.
 
-What a process has not heard of yet, it cannot drop: a claim by another process at the same moment, or one that arrives after its
-process has died. The next bind drops it; until then both claims are safe, and one of them is idle.
+A process cannot drop what it has not heard of yet. That is a claim by another process at the same moment, or one that
+arrives after its process has died. The next bind drops it; until then both claims are safe, and one of them is idle.
 """
 
 from __future__ import annotations

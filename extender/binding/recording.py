@@ -1,7 +1,7 @@
 """Record in a node's ledger which GPUs the node owns, so that no other node can take them by publishing their UUIDs.
 
-Every write of a ledger records them. This is for nodes on which nothing else is written: after an upgrade, and when a GPU was
-added to the node or taken out of it.
+Every write of a ledger records them. This is for nodes on which nothing else is written: after an upgrade, and when a GPU
+was added to the node or removed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Take back claims of pods that do not use their GPUs any more, with proof (see `standing`), and write that into the ledger.
 
-A GPU with a dead claim is free at once, and the next bind on its node replaces the claim; the write here keeps the ledger honest
-and, being a change of the Node, wakes the pods that kube-scheduler has put aside.
+A GPU with a dead claim is free at once, and the next bind on its node replaces the claim. The write here keeps the ledger
+honest. As a change of the Node it also wakes the pods that kube-scheduler has put aside.
 
-An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then dropped
-from the ledger *as it was read before the fence*: if somebody renews it in between, the write fails and the claim survives.
+An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then
+dropped from the ledger *as it was read before the fence*. If a bind renews it in between, the write fails and the claim
+survives.
 
-What only the node's agent can tell, it is asked: with the version of the node that was read when the pod was already known to be
-gone. A report that names a later one rests on a later look.
+The node's agent is asked for what only it can tell, with the node's version that was read when the pod was already gone.
+A report that names a later one rests on a later look.
 
 The same generator form as `bind`: kill it anywhere, run it twice, run it beside another one.
 """

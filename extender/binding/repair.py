@@ -1,8 +1,8 @@
 """Bring a node's ledger, and the records of its pods, in line with what is.
 
-- A ledger that is lost, cannot be read, was changed by somebody else or was never there is rebuilt: first every unbound pod is
-  fenced, because nobody knows for which of them it held a claim whose Binding may be under way (`unbound_pods`); then what the
-  bound pods hold is added to what it said when it could last be relied on. Only `release` takes a claim away.
+- A ledger that is lost, unreadable, changed by others or was never there is rebuilt. First every unbound pod is fenced,
+  because it may have had a claim whose Binding is under way (`unbound_pods`). Then the GPUs of the bound pods are added
+  to the last reliable ledger. Only `release` takes a claim away.
 - A claim follows the fact (`correction`), after a live read of the pod: a report and a cache may both be of the past. An unbound
   pod in its way is fenced first, and the ledger is replaced only as it was before the fence.
 - A pod's record follows the ledger, once both the agent and the ledger say the same. Where somebody refuses that for good, it is

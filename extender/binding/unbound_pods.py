@@ -1,8 +1,8 @@
 """Make sure, before a ledger is written where none can be relied on, that no Binding is under way and no bound pod unheard of.
 
-Caches prove neither: a pod that was created and claimed for within the delay of our watch is in none. So both is asked live, with
-one list of the unbound pods for all nodes that are without, and one of each node's own; the second is only compared with the
-cache, which stays the watch's: what it has not heard of, it will, and the node waits for that.
+Caches prove neither: a pod that was created and claimed for within the delay of our watch is in none. So both are read
+live: one list of the unbound pods for all nodes without a ledger, and one list of each node's own pods. The second is
+only compared with the cache, which belongs to the watch. The node waits until the watch has heard of the difference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What one node has to give: derived whole from the node, its claims and its pods, and never edited.
 
-A GPU is free when it is healthy and no MIG parent, when neither a container that we did not plan nor a ResourceClaim holds it,
-and when every claim on it is proven dead. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone.
-What holds a device holds its silicon (`Silicon`): the GPU of a slice and the slices of a GPU, also where it is published no more.
+A GPU is free when it is healthy, is no MIG parent, and every claim on it is proven dead. Neither an unplanned container
+nor a ResourceClaim may hold it. Two live pods with one GPU are a conflict: such a GPU is not free before both are gone. A
+pod that holds a device holds its silicon (`Silicon`): the GPU of a slice and the slices of a GPU. That includes devices
+that are published no more.
 """
 
 from __future__ import annotations
@@ -383,7 +384,7 @@ def derive(
 
 
 def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, device: str) -> bool:
-    """Whether it is a device of the node, or a slice of an earlier cut of its GPUs; it may be one where none is known."""
+    """Whether a device belongs to the node or is a slice of an earlier cut of its GPUs; any does where none is known."""
     if not devices or device in known:
         return True
     return silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0

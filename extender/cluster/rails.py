@@ -1,4 +1,6 @@
-"""On which rails a pod of a group had best be, node by node: where most of its group are, and where no other group is.
+"""Choose the rails that are best for a pod of a group, node by node.
+
+Those are where most of its group are, and where no other group is.
 
 Both only tell GPUs apart that are equal otherwise. Pods on the way count where they will probably be, as for groups.
 """

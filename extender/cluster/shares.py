@@ -1,8 +1,8 @@
 """What pods may share of a node's GPUs: what its agent offers, less what is taken, whoever has it.
 
 The kubelet of the node knows a GPU either as a whole or as GiB, by the devices that its containers hold. It takes a moment to
-change over. So a GPU that the agent still reports as shared is not given whole, and one that it reports as held whole is not
-given in shares, also where the pods that held it are proven to have stopped.
+change over. So a GPU that the agent still reports as shared is not given whole, and one reported as whole is not given in
+shares. That holds also where the pods that held it are proven to have stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The views of all nodes, kept in step with the caches that they are derived from, and what is looked up by them.
 
-A view is derived anew, whole, when it is asked for after its node, a claim on it or a pod bound to it has changed, so nothing
-here can drift.
+A view is derived again, whole, when it is needed after its node, a claim on it or a pod bound to it has changed. So
+nothing here can drift.
 """
 
 from __future__ import annotations

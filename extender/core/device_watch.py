@@ -1,9 +1,9 @@
 """Follows ResourceClaims and ResourceSlices where the API server has them and lets us; where not, nothing rests on them.
 
-Both are optional: Kubernetes before 1.34 has no `resource.k8s.io/v1`, most clusters have no DRA driver, and the right to read
-them comes with kube-scheduler's account, or with an option of the chart. So we ask first, and begin to watch once the answer is
-yes. The verbs wait for the first lists, and never for longer than `PATIENCE_SECONDS`; later only nodes with such devices are
-closed while nothing is heard.
+Both are optional. Kubernetes before 1.34 has no `resource.k8s.io/v1`, and most clusters have no DRA driver. The right to
+read them comes with kube-scheduler's account, or with an option of the chart. So we ask first, and begin to watch once
+the answer is yes. The verbs wait for the first lists, and never for longer than `PATIENCE_SECONDS`; later only nodes with
+such devices are closed while nothing is heard.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Whether the API server honours what a Binding names as its preconditions: the whole protocol rests on that.
 
-Servers have passed over the UID before (kubernetes/kubernetes#105913, #116550). So it is tried, as a dry run on a pod that
-exists: once with a UID and once with a resourceVersion that are not the pod's. A bound pod is taken where there is one, which
-not even a server that knew no dry runs could bind again. This takes no right that binding does not take anyway.
+Servers have passed over the UID before (kubernetes/kubernetes#105913, #116550). So it is tried, as a dry run on a pod
+that exists. It is tried once with another UID and once with another resourceVersion than the pod's. A bound pod is taken
+where there is one, which not even a server that knew no dry runs could bind again. This takes no right that binding does
+not take anyway.
 """
 
 from __future__ import annotations

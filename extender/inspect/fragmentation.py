@@ -1,4 +1,7 @@
-"""How many pods of each size the cluster has room for, how many it would have if it were empty, and who stands in the way."""
+"""Count the pods of each size that the cluster has room for, now and if it were empty.
+
+Name the pods that stand in the way.
+"""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from typing import Final
 _WHILE_STARTING: Final = 1_000_000
 """New objects between two looks. Imports and the first lists make next to no garbage, and else looks are a sixth of an import."""
 _WHILE_SERVING: Final = (700, 3, 400)
-"""New objects between two looks at these, and such looks between two at the older ones, and these between two at all that is not
-frozen. They find next to nothing: what events bring is no part of a cycle. So the middle ones are a third as long as usual, and
-the long ones are seldom."""
+"""New objects between two collections of the youngest, such collections between two of the middle, and these between two
+of everything not frozen. They find next to nothing: what events bring is no part of a cycle. So the middle ones are a
+third as long as usual, and the long ones are seldom."""
 
 
 def put_off() -> None:

@@ -3,8 +3,8 @@
 A setting comes from the command line, else the environment, else the file, else its default. `listen.port` is
 `GPUTOPO_LISTEN_PORT` in the environment. Unknown names are refused in all three.
 
-In the file a value is YAML. The command line and the environment give text, which the type of the setting reads:
-text stays as it is but for quotes around it, a list is `a,b` or `[a, b]`, and a mapping is YAML.
+In the file a value is YAML. The command line and the environment give text, which the type of the setting reads. Text
+stays as it is but for quotes around it. A list is `a,b` or `[a, b]`, and a mapping is YAML.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What became of a pod, as one trace: the verbs that were answered about it, and what a bind asked of the API server.
 
-Off unless an endpoint is named (`OTEL_EXPORTER_OTLP_ENDPOINT`), and then nothing of OpenTelemetry's SDK is imported. The ID of a
-trace comes of the pod's UID alone, so that verbs that several extenders answer are one trace, and a sampler keeps all of a pod or
-nothing.
+Off unless an endpoint is named (`OTEL_EXPORTER_OTLP_ENDPOINT`), and then nothing of OpenTelemetry's SDK is imported. The
+ID of a trace is derived from the pod's UID alone. So verbs that several extenders answer are one trace, and a sampler
+keeps all of a pod or nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """HTTP for probes and scrapes, at a price that does not depend on how many strangers come.
 
 Its port is open to the network, and its process has more important work. So callers are served in rounds, with pauses between
-them: a few arrivals a round, one request a connection, a bounded number of connections. Who is slow is cut at a deadline, and
-sooner where others need the place: of the address with the most connections the one that came first. So a crowd is turned over
-quickly, and whoever asks at once is answered in its midst.
+them: a few arrivals a round, one request a connection, a bounded number of connections. A slow caller is cut at a
+deadline, and sooner where others need the place. Then the oldest connection of the address with the most connections
+goes. So a crowd is turned over quickly, and whoever asks at once is answered in its midst.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What gputopo has written on nodes and pods, shown and removed.
 
-That is all under the prefixes of the agent and the extender, the condition of a node that its agent may have kept, and
-placeholders, which go with their Jobs. What users wrote under `gputopo.dev/` stays: it is part of their manifests. While agents
-or extenders run nothing is removed: they would write again, and a node without its ledger takes no pods before it is rebuilt.
+That is all under the prefixes of the agent and the extender. It includes the condition of a node that its agent may have
+kept, and placeholders, which go with their Jobs. What users wrote under `gputopo.dev/` stays: it is part of their
+manifests. While agents or extenders run nothing is removed: they would write again, and a node without its ledger takes
+no pods before it is rebuilt.
 """
 
 from __future__ import annotations

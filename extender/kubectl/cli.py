@@ -1,8 +1,9 @@
 """`kubectl gputopo`: who has which GPUs and why a pod waits.
 
-A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or where it
-does not answer, the same code decides here from the annotations alone: an estimate, since only the extender knows which GPUs it
-holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours that runs.
+A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or
+where it does not answer, the same code decides here from the annotations alone. That is an estimate, since only the
+extender knows which GPUs it holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours
+that runs.
 
 Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """

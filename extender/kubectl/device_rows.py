@@ -1,4 +1,7 @@
-"""GPUs, and the MIG slices that are cut out of them, as rows of tables; the last two columns are for those who ask for them."""
+"""GPUs, and the MIG slices that are cut out of them, as rows of tables.
+
+The last two columns are optional.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def share_rows(gpu: SharedGpuInfo) -> Iterator[Sequence[str]]:
 
 
 def share_of(pod: PodInfo) -> str:
-    """Return what a pod has of the memory of GPUs, and what holds it to that, as the end of a sentence; empty for whole GPUs."""
+    """Return a pod's share of GPU memory, and what enforces it, as the end of a sentence; empty for whole GPUs."""
     if not pod.memory_gib:
         return ""
     shares = ", ".join(f"{container} has {gib} GiB" for container, gib in pod.memory_gib.items())

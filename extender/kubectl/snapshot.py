@@ -1,8 +1,9 @@
-"""A cluster in a file: what is read here of its nodes and pods, and of what DRA hands out there, and nothing else of them.
+"""A cluster in a file: the fields that are read here of its nodes and pods and of DRA's allocations, and no others.
 
-The file is a `List` of nodes and pods as kubectl prints one, so `kubectl get nodes,pods -A -o json` makes one too; ours is
-compressed, and leaves out what may be secret: images, commands, environment, volumes, and the annotations and messages of others.
-Names of nodes, namespaces and pods stay, and so do the nodes' labels and the words by which pods name their group.
+The file is a `List` of nodes and pods as kubectl prints one, so `kubectl get nodes,pods -A -o json` makes one too. Ours
+is compressed and leaves out what may be secret. That is images, commands, environment, volumes, and the annotations and
+messages of others. Names of nodes, namespaces and pods stay, and so do the nodes' labels and the words by which pods name
+their group.
 """
 
 from __future__ import annotations

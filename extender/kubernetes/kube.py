@@ -37,13 +37,13 @@ from extender.kubernetes.reflector import Expired, Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request, words_of
 
 MAX_OBJECT_BYTES: Final = 12 << 20
-"""Larger than the JSON of any object: etcd refuses 1.5 MiB, and a byte of that may become eight, as six are made of each `<`."""
+"""Larger than the JSON of any object: etcd refuses 1.5 MiB, and one byte may become eight, as each `<` becomes six."""
 MAX_PAGE_BYTES: Final = 16 << 20
 """For one object of that size, and for as many of the usual ones as make a page worth its while."""
 TRUST_SECONDS: Final = 10.0
 """Between looks at the files of the server's CA and of our certificate; one that fails looks at once."""
 MOST_SPREAD: Final = 1.5
-"""So many times as long as a busy server asks for does the last one wait, so that not all come back at the same moment."""
+"""The last caller waits so many times as long as a busy server requests, so that not all return at the same moment."""
 MAX_BUSY_SECONDS: Final = 60.0
 """That a server is left alone, however long it asks for: a webhook may answer 429 too, for one pod of many."""
 _USER_AGENT: Final = "gputopo-extender"
@@ -189,8 +189,9 @@ class KubeApi:
     async def open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and give the answer to read; a 401 is met once with fresh credentials.
 
-        So is a server whose certificate cannot be checked, to whom nothing was sent. Raises `Unavailable` while the server is
-        busy (429) with requests of that flow, until the time that it named; and one of `_FAILURES` when nobody answers.
+        So is a server whose certificate cannot be checked, to whom nothing was sent. Raises `Unavailable` while the
+        server is busy (429) with requests of that flow, until the time that it named. Raises one of `_FAILURES` when
+        nobody answers.
         """
         self._check_flow(request)
         for attempt in range(2):

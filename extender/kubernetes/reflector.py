@@ -1,15 +1,16 @@
 """List, then watch, for ever: keep a cache of one kind of object in step with the API server.
 
 A list is one consistent read; it replaces the cache whole or not at all. A watch goes on from the last version that was
-heard, so nothing is missed and nothing is replayed from a guess. 410 anywhere means list anew. A bookmark changes nothing but
-the version, and proves that the stream is alive; a stream without a byte for too long is dead, whatever TCP says.
+heard, so nothing is missed and nothing is replayed from a guess. 410 anywhere means list anew. A bookmark changes nothing
+but the version, and proves that the stream is alive. A stream without a byte for too long is dead, whatever TCP says.
 
 An object that cannot be read stops nobody from hearing of the others: it is named, counted and passed over. That it was listed
 is told all the same, because it does exist.
 
 Where etcd was restored from a backup, versions begin anew further back. A watch from a version that is still to come says
-nothing; so whenever one was cut or said nothing, the server is asked how far it is. Some kinds of object change often and others
-seldom. The API server may have overtaken the version of a seldom one before anybody asks; so whoever notices tells all others.
+nothing. So the server is asked how far it is whenever a watch was cut or said nothing. Some kinds of object change often
+and others seldom. The API server may have overtaken the version of a seldom one before anybody asks; so whoever notices
+tells all others.
 
 The transport is a protocol, the time is the event loop's and chance is a parameter: tests run hours in milliseconds.
 """

@@ -1,7 +1,7 @@
 """Which nodes the next pods of a queue are to get, planned as one.
 
-They are planned in kube-scheduler's order, and once more with the larger pods of each priority first. The second plan counts if
-it serves every pod that the first one serves, and more pods or at more bandwidth: so nobody pays for it.
+They are planned in kube-scheduler's order, and once more with the larger pods of each priority first. The second plan
+counts if it serves every pod of the first one, and more pods or at more bandwidth. So no pod pays for it.
 """
 
 from __future__ import annotations

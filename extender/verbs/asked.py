@@ -60,9 +60,9 @@ class Asked:
     def rank_for_now(self, state: ClusterState, names: Names) -> Ranking:
         """Rank these nodes beside what is held for others, and without those that step back.
 
-        Where nothing else fits, these count again, in turn; where nothing fits beside them either, holds yield: to try a node
-        once more is in vain at worst, while the GPUs that are held are on their way to somebody. Those of pods that are bound
-        together with this one, or not at all, never yield.
+        If no other node fits, these count again, in turn. If none fits even then, holds yield. To try a node once more is
+        in vain at worst, while held GPUs are on their way to another pod. Those of pods that are bound together with this
+        one, or not at all, never yield.
         """
         away = [name for name in self.away(state) if name in names]
         tried = [names.without(away), names.without(away[1:]), names] if away else [names]

@@ -4,16 +4,17 @@ A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "th
 
 - When any node fits, the answer holds the best `candidates` and nothing else. Reasons are sent when none fits, where the pod's
   event and preemption read them.
-- Default preemption tries in-tree filters only, and those have passed already on every node that we are asked about: it could
-  never cure our refusal, and trips over it. So refusals are "unresolvable", with one exception: on the node that the pod is
-  nominated for, "unresolvable" would call the nomination dead while its victims are still leaving.
-- A pod of a group is offered the nodes of the domain that the group fills now, and no others: all that prioritize, or another
-  scorer, can then choose from is right for the group.
+- Default preemption tries in-tree filters only, and those have passed already on every node of the call. It could never
+  cure our refusal, and trips over it. So refusals are "unresolvable", with one exception. On the node that the pod is
+  nominated for, it would call the nomination dead while its victims are still leaving.
+- A pod of a group is offered the nodes of the domain that the group fills now, and no others. So all that prioritize or
+  another scorer can choose from is right for the group.
 - Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
-- That does not go for the pods of one PodGroup. kube-scheduler tries them one after the other and binds none before the last:
-  each leaves to the earlier ones what they were offered, and is offered one node, so that we know which (`gangs`).
-- A node that a pod has won in vain steps back, or it would win for ever; it still is named where no other one fits. About the
-  nominated node kube-scheduler asks alone, and about all others only when that is refused: so it is, once.
+- That does not go for the pods of one PodGroup. kube-scheduler tries them one after the other and binds none before the
+  last. Each leaves to the earlier ones what they were offered, and is offered one node, so that we know which (`gangs`).
+- After a failed bind the node ranks last for this pod, or it would win for ever. It still is named where no other one
+  fits. About the nominated node kube-scheduler asks alone, and about all others only when that is refused: so it is,
+  once.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def is_undecided(result: ExtenderFilterResult) -> bool:
 def prioritize_nodes(
     state: ClusterState, args: ExtenderArgs, now: Instant, *, hold_seconds: float = HOLD_SECONDS
 ) -> list[HostPriority]:
-    """Return a score of 0 to 10 for each node of the call, 10 for one of them; no scores where there is nothing to say."""
+    """Return a score of 0 to 10 for each node of the call, 10 for one of them; empty without a preference."""
     return finish(prioritize_in_slices(state, args, now, hold_seconds))
 
 

@@ -1,15 +1,15 @@
 """preempt: of the pods that may have to go, those whose GPUs form the set that is asked for.
 
-kube-scheduler offers candidate nodes, each with victims that it has counted out; which GPUs they hold it does not know. Per node
-the answer names the victims that are enough (`Candidate`), in an order of costs (`cost`); a node where no victims help is left
-out. So is one where a group would be torn apart, where kube-scheduler could as well take another that spares it.
-`NumPDBViolations` is counted anew; where we may not read PodDisruptionBudgets it stays as given.
+kube-scheduler offers candidate nodes, each with victims that it has counted out; which GPUs they hold it does not know.
+Per node the answer names the victims that are enough (`Candidate`), in an order of costs (`cost`). A node where no
+victims help is left out. So is one where a group would be torn apart, where kube-scheduler could as well take another
+that spares it. `NumPDBViolations` is counted anew; where we may not read PodDisruptionBudgets it stays as given.
 
 kube-scheduler takes one node of the answer, and schedules nothing before it has the answer. So there is a time by which the best
 that was found is the answer. Nodes that promise the cheapest victims are looked at first, and one that takes long lets the others
-go before it. Between turns other calls are served, and the cluster changes. Still a call is about the moment when it came, the
-nearest there is to what kube-scheduler sees: a victim that it does not know would fail the call. What changes on a node meanwhile
-can only take that node out of the answer.
+go before it. Between turns other calls are served, and the cluster changes. Still a call is about the moment when it
+came, which is nearest to what kube-scheduler sees. A victim that kube-scheduler does not know would fail the call. What
+changes on a node meanwhile can only take that node out of the answer.
 """
 
 from __future__ import annotations

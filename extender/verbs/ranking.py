@@ -1,7 +1,8 @@
 """The verdicts on the nodes of one call: looked up by shape, but for the few nodes where this pod is not like any other.
 
-Those are the nodes with GPUs that are held for other pods, and the ones where the pod itself has claims. Scores and order do not
-depend on the rails of its group: only which of equal GPUs it would get does, so that is looked at where a verdict is asked for.
+Those are the nodes with GPUs that are held for other pods, and the ones where the pod itself has claims. Scores and order
+do not depend on the rails of its group. Only the choice among equal GPUs does, so rails are read where a verdict is
+needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the JSON reader of the verbs lets pass and no honest sender writes: the same key twice in one object, above all.
 
-Which of two values counts is each reader's own choice, so a body could mean one thing to whoever let it through and another
-to us. msgspec takes the last one without a word. So objects are read a second time, by a reader that says no. The list of
-names, which is nearly all of a large body, holds no objects and is passed over.
+Each reader chooses which of two values counts. So a body could mean one thing to the program that let it through and
+another to us. msgspec takes the last one without a word. So objects are read a second time, by a reader that says no. The
+list of names, which is nearly all of a large body, holds no objects and is passed over.
 """
 
 from __future__ import annotations

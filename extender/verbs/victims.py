@@ -1,11 +1,11 @@
 """Whom to evict from one node: of the pods that may go, the cheapest ones whose GPUs form the set that is asked for.
 
 Nobody goes who could stay, and of all such choices the cheapest is taken (`cost.Cost`), then the one that gains most bandwidth.
-Where we may not read PodDisruptionBudgets, pods that kube-scheduler did not offer are named only where the offered ones are not
-enough: it may have spared them for a budget.
+Without the right to read PodDisruptionBudgets, pods that kube-scheduler did not offer are named only where the offered
+ones are not enough. It may have spared them for a budget.
 
-What kube-scheduler has reasons for that we cannot see stays as it was: victims without GPUs go in any case, and what is freed of
-every resource is at least what was offered, or what the pod asks for.
+What kube-scheduler has reasons for that we cannot see stays as it was. Victims without GPUs go in any case. What is freed
+of every resource is at least what was offered, or what the pod requests.
 """
 
 from __future__ import annotations

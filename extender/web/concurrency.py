@@ -1,7 +1,7 @@
 """Who is served now: bounds on what all callers cost together, so that a crowd is refused soon and cannot exhaust memory.
 
-Only those who have sent their whole request take a place in line. Slow peers keep nobody out, whatever their number: what they
-have sent counts against the memory for bodies, and they are cut at the receive deadline.
+Only those who have sent their whole request take a place in line. Slow peers keep nobody out, whatever their number. What
+they have sent counts against the memory for bodies, and they are cut at the receive deadline.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ async def serve(
 ) -> None:
     """Run until `stop` is set; `listening` is told the URLs, that of the verbs first.
 
-    Raises `OSError` when a port cannot be had or a certificate not be used, `Unavailable` without credentials, and an
-    `ExceptionGroup` when a part of the extender has died: what it was needed for must not go on without it.
+    Raises `OSError` when a port cannot be had or a certificate not be used, and `Unavailable` without credentials. Raises
+    an `ExceptionGroup` when a part of the extender has died: the rest must not go on without it.
     """
     identity = _identity(config.tls)
     with contextlib.ExitStack() as sockets:

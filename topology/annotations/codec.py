@@ -1,9 +1,9 @@
 """The topology of a node, to text and back; its status is in `status_codec`.
 
-What most parts share is said once: `every_gpu` and `every_pair` hold what all have in common, `other_pairs` and
-`other_nic_pairs` the path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays readable.
-`null` and absence mean "unknown". Pairs that carry NVLinks of their own are always listed. On nodes of more than `ALL_LISTED`
-GPUs `near` holds groups of GPUs all of whose pairs are that near: 2,556 pairs of 72 GPUs would not fit.
+What most parts share is said once. `every_gpu` and `every_pair` hold what all have in common, `other_pairs` and
+`other_nic_pairs` the path of all pairs that are not listed. A whole 8-GPU machine fits into 4 KiB that way and stays
+readable. `null` and absence mean "unknown". Pairs that carry NVLinks of their own are always listed. On nodes of more
+than `ALL_LISTED` GPUs `near` holds groups of GPUs all of whose pairs are that near. 2,556 pairs of 72 GPUs would not fit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All annotation and resource names: the public contract with users, agents and other readers.
 
-Three prefixes, one per writer, so that one admission-policy rule per prefix protects them:
-`gputopo.dev/` is written by users, `topo.gputopo.dev/` by the agent, `alloc.gputopo.dev/` by the extender.
+There is one prefix per writer, so that one admission-policy rule per prefix protects them. `gputopo.dev/` is written by
+users, `topo.gputopo.dev/` by the agent, and `alloc.gputopo.dev/` by the extender.
 """
 
 from __future__ import annotations

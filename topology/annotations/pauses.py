@@ -1,4 +1,4 @@
-"""Why the driver of a node is to be left alone, or no new GPU pod is to come there, by what others have written on the Node.
+"""Read off the Node why its driver is to be left alone, or why no new GPU pod is to come.
 
 The GPU operator's words are those of its versions up to 26.7, its driver-manager's 0.12 and the MIG manager's 0.15.
 """

@@ -45,7 +45,10 @@ class Claim:
     compute_percent: int | None = None
     """Of a share: a ceiling on how much of the GPU's multiprocessors it uses; `None`: all of them."""
     parent: str = ""
-    """Of a MIG slice: the UUID of its GPU, for when the slice is gone; empty for a GPU, and from extenders that do not say."""
+    """Of a MIG slice: the UUID of its GPU, for when the slice is gone.
+
+    Empty for a GPU, and from extenders that do not write it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,9 @@ class PlacementRecord:
     ledger_generation: int | None = None
     """Of the ledger that holds the claims."""
     nics: tuple[str, ...] = ()
-    """RDMA devices under the PCIe switches of the GPUs, by the kernel's names, in the order of the GPUs; left out where the text
-    would be too long with them."""
+    """RDMA devices under the PCIe switches of the GPUs, by the kernel's names, in the order of the GPUs.
+
+    Left out where the text would be too long with them."""
     memory_gib: Mapping[str, int] = field(default_factory=dict)
     """Container → GiB that it has of its GPU; empty: the GPUs are the pod's own."""
     limits: Limits | None = None

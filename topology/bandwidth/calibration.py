@@ -80,8 +80,9 @@ PEER_PCIE = Ratio(0.9, 0.5, 1.1)
 """GPU to GPU below a PCIe switch. NCCL's constant is the wire less its framing; copies reach 0.89 of it across an EPYC
 (8 RTX 4090, patched driver)."""
 HOST_STAGED = Ratio(0.66, 0.055, 1.0)
-"""Into host memory and out again at the same time, of the PCIe link. 0.61 (8 RTX 4090, EPYC), 0.73 (4 RTX 5090, Xeon 8480+),
-0.60 (DGX-1V, copies both ways); one host 0.15 with two GPUs and 0.06 with four (A40). The link itself is the upper bound."""
+"""Into host memory and out again at the same time, of the PCIe link. 0.61 (8 RTX 4090, EPYC), 0.73 (4 RTX 5090, Xeon
+8480+), 0.60 (DGX-1V, copies both ways). One host has 0.15 with two GPUs and 0.06 with four (A40). The link itself is the
+upper bound."""
 SHARED_UPLINK = 0.8
 """One way through the link above a PCIe switch when several GPUs below it go through the host: V100 0.80, TITAN RTX 0.83."""
 SOCKET = 1.28
@@ -93,12 +94,17 @@ SENDRECV = Ratio(0.94, 0.85, 1.02)
 """Of a ring's rate, for nccl-tests' sendrecv: pair of A100 with 4 links, 71.7 to 73.4 of 80 (Leonardo)."""
 
 LATENCY = Ratio(2.2, 1.0, 5.0)
-"""Of the latencies that NCCL's tuner plans with (`topology.bandwidth.collectives`), because a benchmark also launches and waits:
-1 MiB to 128 MiB on 8 A100, 8 V100 and 8 H200; one A100 row at 1 MiB needs 5. No fitted row is faster than planned."""
+"""Of the latencies that NCCL's tuner plans with (`topology.bandwidth.collectives`), because a benchmark also launches and
+waits.
+
+Fitted on 1 MiB to 128 MiB on 8 A100, 8 V100 and 8 H200. One A100 row at 1 MiB needs 5. No fitted row is faster than
+planned."""
 
 NVLINK_COPY_GB_PER_S = {(6, 0): 18.2, (7, 0): 24.2, (8, 0): 22.9, (8, 6): 12.9, (9, 0): 20.6, (10, 0): 40.1}
-"""One link, one way, plain copies: P100 36.4 over 2 (Dell), V100 48.5 over 2 both ways (DGX-1V), A100 274 over 12 and 230 over 10
-(rented node); 8.6 is its signalling rate times A100's share; from Hopper on NCCL's constant."""
+"""One link, one way, plain copies.
+
+P100: 36.4 over 2 (Dell). V100: 48.5 over 2 both ways (DGX-1V). A100: 274 over 12 and 230 over 10 (rented node). 8.6 is
+its signalling rate times A100's share. From Hopper on it is NCCL's constant."""
 NVLINK_COPY_BOTH_WAYS = {(8, 0): 0.87}
 """What is left of each way when both are used: 430 to 520 of 550 between 8 A100 (NVIDIA/nccl-tests issue 149); else 1."""
 NVLINK_COPY = Ratio(1.0, 0.85, 1.1)

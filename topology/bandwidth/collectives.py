@@ -1,9 +1,9 @@
 """How long a collective takes at a given link rate: latency plus bytes over bandwidth, for the protocol that is fastest.
 
-NCCL cuts a message into steps around the ring and sends each by one of three protocols: LL stores a flag beside every word, so it
-starts at once and carries half; LL128 stores one flag in 128 bytes and needs NVLink; Simple synchronises by step and carries
-everything. Latencies are those of NCCL 2.30's tuner (`src/tuning`, microseconds), which inside one node gives its tree the same
-number of hops as the ring and less bandwidth; so a ring stands for both here.
+NCCL cuts a message into steps around the ring and sends each by one of three protocols. LL stores a flag next to every
+word, so it starts at once and carries half. LL128 stores one flag in 128 bytes and needs NVLink. Simple synchronises by
+step and carries everything. Latencies are those of NCCL 2.30's tuner (`src/tuning`, microseconds). Inside one node they
+give its tree the same number of hops as the ring and less bandwidth. So a ring stands for both here.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def on_ring(
 def in_switch(link_gb_per_s: float, how: InSwitch, gpus: int, message_bytes: int) -> Bandwidth:
     """Return the bus bandwidth of an all-reduce that the NVSwitch performs.
 
-    A GPU sends all its data into the switch and its share of the result out to the others: n+1 parts of n, where a ring's bus
-    bandwidth counts 2(n-1).
+    A GPU sends all its data into the switch and its share of the result to the others. That is n+1 parts of n, where a
+    ring's bus bandwidth counts 2(n-1).
     """
     bus_bytes = message_bytes * 2 * (gpus - 1) / gpus
     rate = how.ratio.of(link_gb_per_s * 2 * (gpus - 1) / (gpus + 1))

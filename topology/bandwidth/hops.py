@@ -1,8 +1,9 @@
 """What one hop of a ring carries: NVLinks between two GPUs, peer access below a PCIe switch, or a detour through host memory.
 
-NCCL lets GPUs write to each other over PCIe only below a common switch (`NCCL_P2P_LEVEL`, default PXB), and anywhere when an AMD
-host has no more than two of them; all others meet in host memory. Whether peer access works at all is the first question: NVML's
-answer counts, then what the stock driver does for that product, and what is only supposed widens the interval.
+NCCL lets GPUs write to each other over PCIe only below a common switch (`NCCL_P2P_LEVEL`, default PXB). It does so
+anywhere when an AMD host has no more than two of them. All others meet in host memory. First comes whether peer access
+works at all. NVML's answer counts, then what the stock driver does for that product. What is only supposed widens the
+interval.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Predicted bus bandwidth of a GPU set: what NCCL's ring search would find on the wires, what it is worth, and how long it takes.
 
-Three ways to run a ring, and NCCL takes the fastest: over links from GPU to GPU (several rings side by side), through an
-NVSwitch (closed form, or reduced inside the switch), or partly over PCIe, where the narrowest hop decides. One missing link is
-therefore a cliff and not a slope, and a sum over pairs would not see it. Numbers that were fitted are in
-`topology.bandwidth.calibration`; the time model is `topology.bandwidth.collectives`.
+There are three ways to run a ring, and NCCL takes the fastest. One goes over links from GPU to GPU (several rings side by
+side). One goes through an NVSwitch (closed form, or reduced inside the switch). One goes partly over PCIe, where the
+narrowest hop decides. One missing link is therefore a cliff and not a slope, and a sum over pairs would not see it.
+Numbers that were fitted are in `topology.bandwidth.calibration`; the time model is `topology.bandwidth.collectives`.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ def predict(
 ) -> tuple[Bandwidth, Affinity]:
     """Return the bandwidth of two or more GPUs (bit mask) and how near their best ring's farthest hop is.
 
-    Exact with respect to the model, so it never rises when a link is removed, never falls with the message, and does not depend
-    on the order of the GPUs. `reduce_in_switch` lets few GPUs use NVLS too, or forbids it; `None` leaves it to NCCL. NCCL uses it
-    by default, but a setting, a virtual machine or confidential computing may forbid it, so the low end is then that of a ring.
+    Exact with respect to the model. So it never rises when a link is removed, never falls with the message, and does not
+    depend on the order of the GPUs. `reduce_in_switch` lets few GPUs use NVLS too, or forbids it; `None` leaves it to
+    NCCL. NCCL uses it by default, but a setting, a virtual machine or confidential computing may forbid it. So the low
+    end is then that of a ring.
     """
     over_hops = wiring.ring(wiring.narrowest_hop(members), Wire.PCIE, members, message_bytes, collective)
     on_links = [

@@ -1,8 +1,8 @@
 """Rings on a small multigraph: how many fit side by side, and which one is widest.
 
 A ring visits every member once. Vertices are 0..n-1, sets of them are bit masks, matrices are symmetric. The searches are
-exact; their number of steps is bounded so that a forged topology costs a few milliseconds and not the process, and beyond the
-bound the best ring found so far counts. A `Meter` adds up what searches cost, so that others can divide them.
+exact. Their number of steps is bounded, so that a forged topology costs a few milliseconds and not the process. Beyond
+the bound the best ring found so far counts. A `Meter` adds up what searches cost, so that others can divide them.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def ring_channels(
 ) -> int:
     """Return how many one-link-wide channels the rings over all members can carry at once, each GPU sending on every one.
 
-    Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves, so this is the
-    greatest packing of undirected Hamiltonian cycles into twice the link counts. 0 when no ring closes over links alone. A search
-    that needs more than `max_steps` gives the greatest that it has found. `joined` are the vertices with links between them.
+    Two GPUs: the links between them. More: NCCL runs each ring both ways and may split a link in two halves. So this is
+    the greatest packing of undirected Hamiltonian cycles into twice the link counts. 0 when no ring closes over links
+    alone. A search that needs more than `max_steps` gives the greatest that it has found. `joined` are the vertices with
+    links between them.
 
     >>> pair, triangle = [[0, 2], [2, 0]], [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
     >>> ring_channels(pair, 0b11), ring_channels(triangle, 0b111)

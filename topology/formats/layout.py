@@ -1,8 +1,8 @@
 """Where the parts of a node stand in a drawing: pure geometry, in pixels, the same for the same node.
 
-NUMA nodes are boxes beside each other, PCIe switches boxes inside them, GPUs stand on one line inside these. More than eight
-GPUs, or a mesh that crosses the sockets, take two rows that mirror each other: arcs between neighbours leave outwards, what joins
-the rows runs between them.
+NUMA nodes are boxes beside each other, PCIe switches boxes inside them, GPUs stand on one line inside these. More than
+eight GPUs, or a mesh that crosses the sockets, take two rows that mirror each other. Arcs between neighbours leave
+outwards, what joins the rows runs between them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`nvidia-smi topo -m` text to topology and back.
 
-What a matrix does not carry: UUIDs (GPU 3 is called `GPU-3`), the PCIe path behind an `NV#` cell, and whether NVLinks go straight
-to a peer or to an NVSwitch (inferred, see `_switch_links`). Every row that is there is believed; cells that are missing are taken
-from the other half, and a pair that neither half shows is a link with reason `NOT_SHOWN`.
+A matrix does not carry UUIDs (GPU 3 is called `GPU-3`) or the PCIe path behind an `NV#` cell. Nor does it say whether
+NVLinks go straight to a peer or to an NVSwitch (inferred, see `_switch_links`). Every row that is there is believed, and
+cells that are missing are taken from the other half. A pair that neither half shows is a link with reason `NOT_SHOWN`.
 """
 
 from __future__ import annotations
@@ -108,10 +108,11 @@ def _switch_links(nvlinks: Mapping[Pair, int], max_nvlinks: int) -> dict[int, in
     """Infer how many NVLinks each GPU has to an NVSwitch: GPU index → links, without those that have none.
 
     A GPU cannot have more links than its generation has. Where the cells of one sum up to more, they count the same links
-    again and again: these go to a switch, and so do those of all GPUs that it reaches. Through a switch a pair reads the
-    smaller of both GPUs' links, so each has as many as its largest cell. Where the cells contradict that, they stay direct
-    links as long as any GPU could have so many; else each has as many as its smallest cell, which is too little rather than
-    too much. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh and is taken for one.
+    again and again. These links go to a switch, and so do those of all GPUs that it reaches. Through a switch a pair
+    reads the smaller of both GPUs' links, so each has as many as its largest cell. Where the cells contradict that, they
+    stay direct links as long as any GPU could have so many. Otherwise each has as many as its smallest cell, which is too
+    little rather than too much. A slice of two GPUs, or one whose sum stays in bounds, looks like a mesh and is taken for
+    one.
     """
     switched: dict[int, int] = {}
     for island in _islands(nvlinks):

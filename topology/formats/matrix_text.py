@@ -1,8 +1,8 @@
 """The cells and affinities in a `topo -m` text, whatever became of its layout on the way here.
 
-Nothing depends on columns lining up, on the legend, or on what stands around the matrix: prompts, comments and ANSI codes are
-passed over, labels and cells may run together, trailing columns may be missing, blank or glued. A text that contradicts itself is
-refused with line and column, counted in what is visible; of what is left out `warn` hears.
+Nothing depends on aligned columns, on the legend, or on the text around the matrix. Prompts, comments and ANSI codes are
+passed over. Labels and cells may run together, and trailing columns may be missing, blank or glued. A text that
+contradicts itself is refused with line and column, counted in what is visible; of what is left out `warn` hears.
 """
 
 from __future__ import annotations

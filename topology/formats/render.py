@@ -1,7 +1,7 @@
 """A node as a picture (SVG) and as a few lines of text; the same node always gives the same bytes.
 
-The picture needs nothing from outside, reads on light and dark pages (it brings its own card, in two colour schemes), and says
-with form what it says with colour.
+The picture needs nothing from outside and reads on light and dark pages: it brings its own card, in two colour schemes.
+It says with form what it says with colour.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def render_svg(
 ) -> str:
     """Return the picture of a node; `free` and `chosen` are positions, `chosen` in ring order, and colour the GPUs.
 
-    Without `free` no GPU is shown as in use. NVLinks that the ring of the chosen GPUs runs over are marked. With `marks`, one for
-    each GPU, a GPU has its holder's colour and letter, and sick GPUs and links have a sign, with the reason in the title; of a
-    holder in `rings` the ring is seen while somebody points at one of its GPUs.
+    Without `free` no GPU is shown as in use. NVLinks that the ring of the chosen GPUs runs over are marked. With `marks`,
+    one for each GPU, a GPU has its holder's colour and letter. Sick GPUs and links have a sign, with the reason in the
+    title. For a holder in `rings` the ring appears while the pointer is on one of its GPUs.
     """
     return "\n".join(_Picture(node, free, tuple(chosen or ()), marks, rings).lines()) + "\n"
 

@@ -1,7 +1,7 @@
 """XML that nobody vouches for, as a small tree whose elements know their line and column.
 
-No DTD is read, so there are no entities to expand and nothing outside the text to fetch; size, depth and number of elements are
-bounded.
+No DTD is read, so there are no entities to expand and nothing outside the text to fetch. Size, depth and number of
+elements are bounded.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The node as a networkx graph: what is wired to what, and what each wire carries.
 
 Vertices have a `kind` (`gpu`, `nvswitch`, `pcie-switch`, `host-bridge`, `numa-node`, `system`, `nic`); GPUs also `index` and
-`model`. Edges have a `kind` (`nvlink`, `pcie`, `cpu-nvlink` from a POWER9 processor to its GPU, `smp` between NUMA nodes), a
-`count` (links side by side) and `gb_per_s`, the usable rate of one direction in decimal GB/s by NCCL's constants. All edges but
-`nvlink` form a tree above the GPUs, rebuilt from the pairwise paths; where a matrix contradicts itself the nearer relation is
-believed. Predictions (`topology.bandwidth.predict`) are made on this graph; `topology.bandwidth.calibration` has what real
-machines make of the constants.
+`model`. Edges have a `kind`: `nvlink`, `pcie`, `cpu-nvlink` from a POWER9 processor to its GPU, or `smp` between NUMA
+nodes. They have a `count` (links side by side) and `gb_per_s`. That is the usable rate of one direction in decimal GB/s
+by NCCL's constants. All edges but `nvlink` form a tree above the GPUs, rebuilt from the pairwise paths; where a matrix
+contradicts itself the nearer relation is believed. Predictions (`topology.bandwidth.predict`) are made on this graph;
+`topology.bandwidth.calibration` has what real machines make of the constants.
 """
 
 from __future__ import annotations

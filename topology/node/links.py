@@ -1,6 +1,7 @@
 """How two devices of one node are joined, in the words of `nvidia-smi topo -m`.
 
-Kind and count are kept apart: a pair has a number of NVLinks *and* a PCIe path, and the matrix cell shows only one of them.
+Kind and count are kept apart. A pair has a number of NVLinks *and* a PCIe path, and the matrix cell shows only one of
+them.
 """
 
 from __future__ import annotations

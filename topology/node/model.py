@@ -1,7 +1,7 @@
 """The immutable topology of one node; every matrix is derived here, once, and nowhere else.
 
-A position is a GPU's place in `NodeTopology.gpus` (0..n-1, dense); an index is the number NVML gives it, which has holes
-when a GPU is lost. Links name indexes, matrices and free masks use positions.
+A position is a GPU's place in `NodeTopology.gpus` (0..n-1, dense). An index is the number that NVML gives it, which has
+holes when a GPU is lost. Links name indexes, matrices and free masks use positions.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class NvlinkDomain:
 class NodeTopology:
     """All GPUs of a node and how they are wired.
 
-    Raises `PayloadError` when parts contradict each other: unordered or repeated indexes, repeated UUIDs, a link to a GPU
-    that is not there, a pair named twice, NICs that disagree, slices of no GPU, or more GPUs or NICs than any node has.
+    Raises `PayloadError` when parts contradict each other, or there are more GPUs or NICs than any node has.
+    Contradictions are unordered or repeated indexes, repeated UUIDs, links to missing GPUs, pairs named twice, NICs that
+    disagree, and slices of no GPU.
     """
 
     gpus: tuple[Gpu, ...]

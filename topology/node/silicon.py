@@ -1,7 +1,10 @@
-"""Which devices of a node are the same silicon: a GPU and each of its MIG slices, and slices of one cut and those of another.
+"""Tell which devices of a node are the same silicon.
 
-A pod keeps what it has when its GPU is cut, made whole or cut anew: nothing stops its containers. So the slices of an earlier
-cut, which nobody publishes any more, exclude their GPU and its present slices for as long as a pod has them.
+Those are a GPU and each of its MIG slices, and slices of one cut and those of another.
+
+A pod keeps what it has when its GPU is cut, made whole or cut anew: nothing stops its containers. So the slices of an
+earlier cut exclude their GPU and its present slices for as long as a pod has them. Nobody publishes those slices any
+more.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class GpuStatus:
     """Rounded up to whole GiB, so that small changes write nothing."""
     mig_enabled: bool | None = None
     sick_since: int | None = None
-    """Since when it is unfit through itself, in seconds since the epoch. One that a person has taken out, that its device plugin
-    holds back, or that cannot be asked just now, is not healthy, and still not sick."""
+    """Since when it is unfit through itself, in seconds since the epoch. A GPU that a person has taken out, that its
+    device plugin withholds, or that cannot be asked is not healthy, but not sick."""
     outlook: Outlook | None = None
     """`None` for a healthy GPU, and from agents that do not say."""
     doubtful: bool = False

@@ -1,8 +1,8 @@
 """The one door: what a pod gets on a node, or why it gets nothing there.
 
 Filter, prioritize, bind, preempt, explanations, the device plugin, `kubectl gputopo`, the command line, the demo and the
-simulator all call `decide`, and nothing else calls what is below it; import-linter holds that. Whatever else a decision comes to
-depend on is one more field of `Situation` or of `GpuRequest`.
+simulator all call `decide`. Nothing else calls what is below it; import-linter enforces that. Whatever else a decision
+comes to depend on is one more field of `Situation` or of `GpuRequest`.
 """
 
 from __future__ import annotations

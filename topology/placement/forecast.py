@@ -1,7 +1,7 @@
 """The placement of a pod on a node where NVIDIA's device plugin chooses the GPUs: what it will get, at best, worst and likely.
 
-The node can be chosen and its GPUs cannot. So a node fits only if every set that the plugin may hand out satisfies the pod, and
-is worth what those sets are worth on average. Which set it was is known only when the node's agent has seen it.
+The node can be chosen and its GPUs cannot. So a node fits only if every set that the plugin may hand out satisfies the
+pod. It is worth what those sets are worth on average. Which set it was is known only when the node's agent has seen it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ENFORCE = "in mode enforce gputopo chooses"
 def forecast(topology_class: TopologyClass, free: int, request: GpuRequest, parts: Parts = ()) -> Placement | Rejection:
     """Return the likeliest placement, with the score to be expected, or why the node does not fit; remembered by the class.
 
-    Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean; it is measured where that of
-    each of these sets is. `UNDECIDED` as in `plan`.
+    Its bandwidth reaches from the worst to the best that the plugin may hand out, around the mean. It is measured where
+    the bandwidth of each of these sets is. `UNDECIDED` as in `plan`.
     """
     return topology_class.recall(_forecast, free, request, parts) or UNDECIDED
 

@@ -1,7 +1,8 @@
-"""Where the next pod of a group goes: the group ends up in as few domains as can be, and breaks none larger than it needs.
+"""Place the next pod of a group, so that the group ends up in few domains and breaks none larger than needed.
 
-Pods come one at a time and nothing is remembered between them. So each call plans for all that are still to come and answers
-with the domain that the plan fills first; the next call finds the pod there, and comes to the rest of the same plan.
+Pods come one at a time and nothing is remembered between them. So each call plans for all that are still to come and
+answers with the domain that the plan fills first. The next call finds the pod there, and comes to the rest of the same
+plan.
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ def narrow(
 ) -> frozenset[Location] | Rejection:
     """Return the locations among which the next pod may choose, or why none will do for a group that requires one domain.
 
-    It goes from the farthest level to the nearest. A group that has begun fills the domains where it is. One that has to open
-    another takes, of those that hold all that is to come, the one that splits it least on the nearer levels, then the tightest
-    fit, the nearest level first; where none holds it all, the largest. Levels that nobody knows are passed over, and nodes
-    whose domain nobody knows come last. O(n log n) for n locations.
+    It goes from the farthest level to the nearest. A group that has begun fills the domains where it is. One that has to
+    open another takes a domain that holds all that is to come. Of several it takes the one that splits it least on the
+    nearer levels, then the tightest fit, the nearest level first. If none holds it all, it takes the largest. Levels that
+    nobody knows are passed over, and nodes whose domain nobody knows come last. O(n log n) for n locations.
 
     Args:
         request: What the group asks for.
         progress: What of it is placed.
         fitting: How many pods like the next one the nodes of a location could take, together. None at all is the caller's to
             explain.
-        reserved: Pods that other groups have still to place in domains where they have begun. What these will take is not for a
-            group that begins: as far as that can be, and without exception where it is required, so that no two groups that
-            require a domain each hold what the other waits for.
+        reserved: Pods that other groups have still to place in domains where they have begun. A group that begins leaves
+            these their room as far as possible, and always where the domain is required. So no two groups that require a
+            domain each hold what the other waits for.
 
     """
     left = {location: pods for location, pods in fitting.items() if pods > 0}

@@ -1,8 +1,9 @@
 """Measured figures at work on one class of machines: which sets they hold for, and what they say of the others.
 
-A set of a measured kind is as fast as it was measured. A set of another kind keeps its prediction, with one exception: where the
-model holds it for no faster than a set of its size that was measured, it is not taken for faster than that one was. Otherwise the
-model's own error would send pods to whatever nobody has measured. What was measured faster than predicted raises no other set.
+A set of a measured kind is as fast as it was measured. A set of another kind keeps its prediction, with one exception.
+The model may hold it for no faster than a measured set of its size. Then it is not taken for faster than that one was.
+Otherwise the model's own error would send pods to whatever nobody has measured. What was measured faster than predicted
+raises no other set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What NVIDIA's device plugin hands out once the node is fixed: its "best effort" allocation, as published behaviour.
 
 Source: NVIDIA/go-gpuallocator, `besteffort_policy.go` and `device.go` (read, not copied); the plugin itself agrees on hundreds of
-random requests (`tests/cluster/nodes`). Links to an NVSwitch are not seen by it. It takes the first of equals, and the kubelet
-passes the free GPUs in random order: so what it will do is a chance and no fact, and `outcomes` says which.
+random requests (`tests/cluster/nodes`). Links to an NVSwitch are not seen by it. It takes the first of equals, and the
+kubelet passes the free GPUs in random order. So its choice is a chance and no fact, and `outcomes` says which.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def pair_score(node: NodeTopology, i: int, j: int) -> int:
 def best_effort(node: NodeTopology, free: Sequence[int], gpus: int) -> tuple[int, ...]:
     """Return the positions that the plugin would choose when it gets `free` in this order; empty when they are too few.
 
-    It splits all free GPUs into sets of the size asked for, takes the split with the highest total, and of that split the best
-    set; the first of equals in both. Empty slots, which fill up the last set, stay together. The plugin tries every split, which
-    grows like n!; here the best split of what is left is looked up, which grows like 2^n: 16 GPUs take seconds at worst.
+    It splits all free GPUs into sets of the requested size and takes the split with the highest total. Of that split it
+    takes the best set. In both the first of equals wins. Empty slots, which fill up the last set, stay together. The
+    plugin tries every split, which grows like n!. Here the best split of what is left is looked up, which grows like 2^n:
+    16 GPUs take seconds at worst.
     """
     return Splits(node, gpus).choose(free)
 

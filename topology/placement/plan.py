@@ -1,10 +1,10 @@
 """The best set of a node's free GPUs for a request, or the reason why there is none.
 
-It is exact: of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the highest
-predicted bandwidth, then, for pods that ask for it, most GPUs near a NIC. Ties, and all sets for pods that do not communicate, go
-to the set that leaves more value, then to fewer NUMA nodes, then to fewer doubtful GPUs, then for pods of a group to the nearer
-affinity and the better rails, then to the fullest NUMA nodes, then to the lowest positions. So neither a doubtful GPU nor a rail
-ever costs a pod bandwidth, or the pods to come value. Plans are memoised per class.
+It is exact. Of all sets of the free GPUs that satisfy the request those as near as the pod prefers come first, then the
+highest predicted bandwidth. For pods that request it, most GPUs near a NIC come next. Ties, and all sets for pods that do
+not communicate, go to the set that leaves more value, then to fewer NUMA nodes. Next come fewer doubtful GPUs, and for
+pods of a group the nearer affinity and the better rails. Last come the fullest NUMA nodes and the lowest positions. So
+neither a doubtful GPU nor a rail ever costs a pod bandwidth, or the pods to come value. Plans are memoised per class.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def plan(
     """Return the best placement of the request on the free GPUs (bit mask over positions), or why there is none.
 
     Exact; a repeated question is a table look-up. `must` are those of the free GPUs that have to be among the chosen, `doubtful`
-    those that are chosen last among equals. Where the class's effort is bounded, and the search takes more: `UNDECIDED` until it
-    has come to its end beside the calls; as long as that is for the sake of rails alone they do not count.
+    those that are chosen last among equals. Where the class's effort is bounded and the search takes more, the answer is
+    `UNDECIDED` until it has ended in the background. If that is for the sake of rails alone, they do not count until
+    then.
     """
     doubtful = doubtful and doubtful & free & ~must
     is_silent = (
@@ -215,9 +216,9 @@ def _merit(
 def _kindest(likes: _Likes, free: int, sets: list[int]) -> Search[int]:
     """Search for the set that leaves most value, then the one told in `_Likes.apart`.
 
-    Of many sets only the `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed, as many of those with the
-    fewest doubtful GPUs, and of these on the best rails. A set stands for all that differ by GPUs that nothing tells apart: the
-    soundest of them counts, and of equally sound ones that on the best rails.
+    Of many sets, `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed. So are as many of those
+    with the fewest doubtful GPUs, and of these on the best rails. A set stands for all that differ only by GPUs that are
+    alike. The soundest of them counts, and of equally sound ones the one on the best rails.
     """
     if len(sets) == 1:
         return sets[0]

@@ -1,7 +1,7 @@
 """Which GPUs a pod of a group takes among equals, for the sake of the network between nodes.
 
-A rail is the place of an RDMA NIC on its node, and of the GPUs that are nearest to it. In a rail-optimised fabric the NICs of one
-rail hang on the same leaf switch, so pods on the same rails reach each other without the spine.
+A rail is the place of an RDMA NIC on its node, and of the GPUs that are nearest to it. In a rail-optimised fabric the
+NICs of one rail are attached to the same leaf switch. So pods on the same rails reach each other without the spine.
 """
 
 from __future__ import annotations

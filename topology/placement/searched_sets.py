@@ -1,7 +1,7 @@
 """Which sets of a machine's GPUs a search looks at: one of those that are alike, and not too many.
 
-On machines of up to 16 GPUs those count as one that differ by GPUs that nothing tells apart. On larger ones whole blocks of GPUs
-count as alike, too, such as PCIe switches: so what is looked at grows with what differs, and not with the machine.
+On machines of up to 16 GPUs those count as one that differ by GPUs that nothing tells apart. On larger ones whole blocks
+of GPUs count as alike, too, such as PCIe switches. So the search grows with what differs, and not with the node.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a placement leaves of a node beside its links, and the GPUs of a pod that shares them, where that loss decides alone.
 
-A share goes to the GPU whose room the pods to come miss least: one that pods share already, or the free one that links miss
-least. Then it leaves alone the GPU that is whole again the soonest; among nodes both count together. Ties go to a sound GPU, then
-to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it is worth is counted in thousandths
-of a GPU.
+A share goes to the GPU whose room future pods miss least. That is one that pods share already, or the free one that links
+miss least. Then it leaves alone the GPU that is whole again the soonest; among nodes both count together. Ties go to a
+sound GPU, then to the fullest, then to the lowest position. What fits is found out exactly, in GiB. What it is worth is
+counted in thousandths of a GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from topology.value.coming_back import brought, comes_back, held_back
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
-"""What one fragmented GPU counts in the unit of free sets, where the last free GPU of a machine counts 1 to 4: capacity
-that nobody can use is lost for good, a broken island until its pods end."""
+"""What one fragmented GPU counts in the unit of free sets.
+
+The last free GPU of a node counts 1 to 4 there. Capacity that nobody can use is lost for good, a broken island until its
+pods end."""
 _ROUNDED = 9
 """Digits of a loss that count: what two nodes lose alike is a tie, and not for the last bit of a sum to break."""
 

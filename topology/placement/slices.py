@@ -1,8 +1,8 @@
 """The MIG slices that a pod gets on a node, or why it gets none: so that GPUs that are hardly in use stay so.
 
-The more of a GPU is free, the more each further slice of it is missed: a GPU without any pod can be cut anew, or be made whole
-again. So a free GPU is worth the square of its free part, and the slices are chosen whose loss is least: for one slice, the GPU
-that is the fullest. Ties go to fewer doubtful slices, then to the lowest positions. It is exact.
+The more of a GPU is free, the more each further slice of it is missed. A GPU without any pod can be cut again, or be made
+whole. So a free GPU is worth the square of its free part, and the slices whose loss is least are chosen. For one slice
+that is the fullest GPU. Ties go to fewer doubtful slices, then to the lowest positions. It is exact.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Sets of GPUs of a large machine, one for all that are alike: it counts how many are taken of each kind of block, not of which.
+"""Sets of GPUs of a large node, one for all that are alike.
 
-Of 32 GPUs behind eight like switches there are 10 million sets of eight, and some sixty that differ. Blocks are alike if they
-are built alike (`topology.node.alike`) and their GPUs are in the same states: free or not, and what else tells them apart.
+It counts how many are taken of each kind of block, not of which.
+
+Of 32 GPUs behind eight like switches there are 10 million sets of eight, and some sixty that differ. Blocks are alike if
+they are built alike (`topology.node.alike`) and their GPUs are in the same states. A state is free or not, and what else
+tells GPUs apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of all pods to come a node meets: those that its GPUs will do for, and what a share of so many GiB is there.
+"""What a node meets of all future pods: those that its GPUs suit, and what a share of so many GiB is there.
 
 A pod goes to one of the GPUs that will do for it. So a kind that may use few of the cluster's GPUs comes to each of them the more
 often. Of two nodes that are alike otherwise, a pod that may have either leaves alone the one that more is asked of.
@@ -15,8 +15,8 @@ from functools import lru_cache
 from topology.value.fragmentation import WHOLE_GPU_MILLI, DemandProfile, PodKind
 
 WANTED = 3.0
-"""What a GPU that all pods want is worth beyond one that none does, in fragmented GPUs. Chosen on pods made up for every fourth
-node of Alibaba's cluster, of which a third or two thirds name models; there 1 is up to 1.4 points worse."""
+"""What a GPU that all pods want is worth beyond one that none does, in fragmented GPUs. Chosen on pods made up for every
+fourth node of Alibaba's cluster, of which a third or two thirds name models. There 1 is up to 1.4 points worse."""
 MAX_PROFILES = 256
 """Remembered, so that nodes whose payloads change all the time do not fill the memory."""
 

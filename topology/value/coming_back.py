@@ -1,7 +1,7 @@
 """When shared GPUs come back: later than those that one pod has, so the node is worth less until then.
 
-The value of free GPUs counts with those in use, too: as if each had one pod, and were free when that ends. Of pods that share a
-GPU and run equally long only the last one gives it back, and any of them is the last one time out of as many as they are.
+The value of free GPUs counts with those in use, too: as if each had one pod, and were free when that ends. Of n pods that
+share a GPU and run equally long only the last one gives it back. Any of them is the last in one of n cases.
 """
 
 from __future__ import annotations

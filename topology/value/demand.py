@@ -3,9 +3,9 @@
 Users can make up any number of kinds. So a bounded number is remembered, shared fairly between owners such as namespaces, and a
 bounded number is typical. Where there are more, CPU and memory count in a few levels. What is left over counts by its GPUs alone.
 
-A pod that runs long counts for more: what a machine looks like when the next pod comes is decided by those that hold GPUs then.
-How long pods of one size run, against the others, is taken from how many of them are met running whenever a pod comes, over how
-many have ended: no clock is asked, and those that have not ended yet count in full.
+A pod that runs long counts for more. The state of a node when the next pod comes is decided by those that hold GPUs then.
+How long pods of one size run, against the others, needs no clock. It is how many of them are met running whenever a pod
+comes, over how many have ended. Those that have not ended yet count in full.
 """
 
 from __future__ import annotations

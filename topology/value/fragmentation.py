@@ -1,11 +1,11 @@
 """What a node has free beside its wires: CPU, and what is left of GPUs that pods share; and what that is worth.
 
-A node's free capacity is worth less by all idle GPU capacity that the pods to come could not fill, the fragments, and by as many
-GPUs as its CPU does not suffice for, at what these pods ask for with a GPU. The links know nothing of either, and this knows
-nothing of links: together they are the value of a node.
+A node's free capacity is worth less by its fragments: all idle GPU capacity that future pods could not fill. It is also
+worth less by as many GPUs as its CPU does not suffice for, at these pods' CPU per GPU. The links know nothing of either,
+and this knows nothing of links: together they are the value of a node.
 
-The measure of fragments is FGD's (Weng et al., ATC'23) but for two things: what pods of a kind would leave over of a GPU that
-they share is a fragment to them, and how many whole GPUs are free together is left to the value of free sets. Unlike FGD it
+The measure of fragments is FGD's (Weng et al., ATC'23) but for two things. What pods of a kind would leave of a GPU that
+they share is a fragment to them. How many whole GPUs are free together is left to the value of free sets. Unlike FGD it
 counts CPU that is scarce before it is gone.
 """
 

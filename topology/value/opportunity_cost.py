@@ -1,13 +1,14 @@
 """What a free set of GPUs is worth, computed: the price of its GPUs among machines like it, for a mix of pods to come.
 
-Each pod that comes goes to the machine where it gains most: its worth there, plus the value of what that machine has left,
-minus the value of what it had. A machine earns what its offer is better than the best of the others, which is what the cluster
-would lose without it. So the value is a fixed point: it decides where pods go, where they go says how free the machines are,
-and that says how good the others' offers are. It is found by turns, a few steps of each (value iteration in a mean field). How
-many pods come is found with it: as many as leave a fixed small share of them without a place, on whatever machine.
+Each pod that comes goes to the machine where it gains most. That is its worth there, plus the value of what that machine
+has left, minus the value of what it had. A machine earns what its offer is better than the best of the others, which is
+what the cluster would lose without it. So the value is a fixed point: it decides where pods go. Where they go says how
+free the machines are, and that says how good the others' offers are. It is found by turns, a few steps of each (value
+iteration in a mean field). How many pods come is found with it: as many as leave a fixed small share of them without a
+place, on whatever machine.
 
-Two simplifications keep it to one number per free set. Machines of a fleet are alike. GPUs in use are taken to belong to pods
-of the same mix, each on a best set of its size, that end independently after a mean time of 1. Deterministic.
+Two simplifications keep it to one number per free set. Machines of a fleet are alike. GPUs in use are taken to belong to
+pods of the same mix, each on a best set of its size. These end independently after a mean time of 1. Deterministic.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Table = dict[Counts, float]
 NODES = 10
 """Machines among which a pod finds its place; more make the offers more alike."""
 SCARCITY = 0.02
-"""Of the GPUs asked for, those that find no place: so many pods are taken to come as bring that about. Where nothing is scarce,
-no set is worth more than another; where most pods find no place, too much is given up for the few that do."""
+"""Of the GPUs asked for, those that find no place: so many pods are taken to come as bring that about. Where nothing is
+scarce, no set is worth more than another. Where most pods find no place, too much is given up for the few that do."""
 MAX_SETS = 4_096
 """Free sets, without those that are alike, up to which a table is computed; a step over half as many takes 0.05 s."""
 
@@ -37,9 +38,10 @@ MAX_MOVES = 10_000
 """Ways from one free set to another up to which a table is computed: a step looks at each of them."""
 
 _TURNS, _VALUE_STEPS, _SHARE_STEPS = 30, 10, 30
-"""Values are the mean of the later turns, as prices swing for ever where large pods are rare. Ten times as many turns change no
-value of the catalogue's machines of eight by more than 1 % of the whole machine's, their scale apart, for the mix that is
-believed in before any pod is seen, and by 7 % where one pod in a hundred asks for all eight (one turn alone: by a third)."""
+"""Values are the mean of the later turns, as prices swing for ever where large pods are rare. Ten times as many turns
+change no value of the catalogue's nodes of eight by more than 1 % of the whole node's, their scale apart. That is for the
+mix that is believed in before any pod is seen. It is 7 % where one pod in a hundred requests all eight (one turn alone: a
+third)."""
 _PATIENCE, _MOST_CHANGE = 20.0, 1.1
 """How gently the number of pods to come is changed; three times as fast, it swings for ever on machines of sixteen GPUs."""
 _DIGITS = 7

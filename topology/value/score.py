@@ -1,8 +1,9 @@
 """What GPUs are worth: to the pod at hand, and to the pods still to come.
 
-One measure for both: a pod that is served is worth its size, to a power, times what serving it at all is worth plus how useful
-its bandwidth is. To the pod at hand, which is served anyway, a preferred affinity that is met takes the place of being served. Of
-a free set, `topology.value.opportunity_cost` computes the value to pods to come; where that is not known there is a formula.
+One measure serves both: a pod that is served is worth its size, to a power, times a sum. The sum is what serving it at
+all is worth plus how useful its bandwidth is. To the pod at hand, which is served anyway, a preferred affinity that is
+met takes the place of being served. Of a free set, `topology.value.opportunity_cost` computes the value to pods to come;
+where that is not known there is a formula.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ HALF_UTILITY_GB_PER_S = 20.0
 """Bandwidth at which a set is half as useful as one without any communication cost: about one PCIe gen 4 ring."""
 
 SIZE_POWER = 2.0
-"""A pod of 4 GPUs counts as much as 16 single ones: it waits for a place that many of those can use, and they not for its."""
+"""A pod of 4 GPUs counts as much as 16 single ones.
+
+It waits for a place that many of those can use, and they do not wait for its.
+"""
 
 _TURNOVER = 0.5
 """Brings the formula to the scale of computed values, where only some of the pods to come miss what is taken."""
@@ -34,10 +38,10 @@ class Weights:
     pods_to_come: float = 0.3
     """λ, in the configuration `foresight`: what the pods to come lose, against what this one gains. 0 looks at this pod alone.
 
-    Between nodes only: on its node a pod always gets the best set. At 0.3 a pair that prefers NVLink takes it on a whole DGX-1V
-    rather than PCIe on a broken one, even where one pod in five asks for eight, though not where half do; but one link on a
-    broken one rather than two. A pod that says `light` takes the PCIe. Between sets that are as good to the pod itself the loss
-    decides at any λ above 0."""
+    Between nodes only: on its node a pod always gets the best set. At 0.3 a pair that prefers NVLink takes it on a whole
+    DGX-1V rather than PCIe on a broken one. That holds even where one pod in five requests eight, though not where half
+    do. But it takes one link on a broken node rather than two. A pod that says `light` takes the PCIe. Between sets that
+    are as good to the pod itself the loss decides at any λ above 0."""
     admission: float = 3.0
     """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1. Low keeps islands
     whole at the price of pods that find no place, high the other way round; `benchmarks/RESULTS.md` has the curve."""

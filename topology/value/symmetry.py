@@ -1,7 +1,8 @@
 """Which GPUs of a machine can stand in for which: what is worked out for one set then holds for all sets like it.
 
-Two levels. GPUs are interchangeable if they can be swapped with every other GPU kept in place; they form groups, and a set is
-told by how many it takes of each. Groups may in turn be swapped as a whole, such as the halves of a machine with two sockets.
+Two levels. GPUs are interchangeable if they can be swapped with every other GPU kept in place. They form groups, and a
+set is identified by how many it takes of each. Groups may in turn be swapped as a whole, such as the halves of a machine
+with two sockets.
 """
 
 from __future__ import annotations

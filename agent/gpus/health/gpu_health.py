@@ -47,8 +47,8 @@ class MemoryPort(Protocol):
 class GpuHealth:
     """The health of GPUs and NVLinks. Told on one thread, asked on another.
 
-    Times are the wall clock's, so that what was kept over a reboot keeps its meaning. They elapse as the monotonic clock does, as
-    long as the machine is up: when the wall clock steps, all that is remembered moves with it.
+    Times are the wall clock's, so that what was kept over a reboot keeps its meaning. They elapse as the monotonic clock
+    does, as long as the node is up. When the wall clock steps, all that is remembered moves with it.
 
     Args:
         clock: seconds since the epoch.

@@ -21,8 +21,8 @@ _NO_LIMIT = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX
 def set_limits(wanted: Mapping[GpuCgroup, int | None]) -> Mapping[GpuCgroup, Answer[int | None]]:
     """Set each hard limit, `None` for none, and return what is read back; raises `NvmlUnavailable`.
 
-    r615 says of a place without a limit, as of one that cannot have any, that it is not supported: so what was cleared is
-    not read back.
+    r615 says "not supported" of a place without a limit, as of one that cannot have any. So what was cleared is not read
+    back.
     """
     with opened():
         return {place: _set(place, hard_bytes) for place, hard_bytes in wanted.items()}

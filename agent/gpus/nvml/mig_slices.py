@@ -1,7 +1,7 @@
 """Read the MIG devices of a GPU, and name them as NVIDIA's device plugin does.
 
-The number of a profile tells what is special about it, and only a caller with the capability SYS_ADMIN may ask for that: without
-it there is no answer, for a wrong name would be worse.
+The number of a profile tells what is special about it, and only a caller with the capability SYS_ADMIN may read that.
+Without it there is no answer, because a wrong name would be worse.
 """
 
 from __future__ import annotations

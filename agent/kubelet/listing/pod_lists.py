@@ -20,8 +20,8 @@ class PodLister(Protocol):
 class PodLists:
     """The last one, and what follows from the order in which they came.
 
-    `freed` is called when GPUs are held no longer: the kubelet frees them when it is asked for a list, and writes that down only
-    with the next list of devices that it gets; until then a restart would bring the dead holder back.
+    `freed` is called when GPUs are held no longer. The kubelet frees them when it is asked for a list. It writes that
+    down only with the next list of devices that it gets. Until then a restart would restore the dead holder.
     """
 
     def __init__(self, lister: PodLister, freed: Callable[[], None]) -> None:

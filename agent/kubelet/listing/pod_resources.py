@@ -1,7 +1,7 @@
 """The kubelet's PodResources service: which pod's container holds which device, and which devices can be had.
 
-Calls are made one at a time, because `PodArrivals` reads meaning into their order. The kubelet answers at most 100 a second of
-everybody's calls together and refuses the others, so a refused call is made again, as long as there is time.
+Calls are made one at a time, because `PodArrivals` reads meaning into their order. The kubelet answers at most 100 calls
+a second, of all callers together, and refuses the others. So a refused call is made again, as long as there is time.
 """
 
 from __future__ import annotations

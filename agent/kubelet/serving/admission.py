@@ -1,7 +1,7 @@
 """Answers the kubelet's three questions in time: what to take, whether that will do, and whether the container may start.
 
-The kubelet asks about one pod at a time and does nothing else until it is answered, so whatever hangs (its own List, the API
-server, the disk) is waited for only so long, and the decision is then made from what is known.
+The kubelet asks about one pod at a time and does nothing else until it is answered. So a call that hangs (its own List,
+the API server, the disk) is waited for only so long. The decision is then made from what is known.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Admission:
     async def _shares(self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None) -> tuple[Share, ...]:
         """Return all shares that the ledger promises to the pod with these devices; none where it knows of none on their GPU.
 
-        Of an ordinary init container that nobody remembers, it is any of the listed pods that are promised as much: whatever
+        Of an ordinary init container that nobody remembers, it is any of the listed pods that are promised as much. What
         the ledger promises to others may stand as well.
         """
         keys = (

@@ -1,10 +1,10 @@
 """Being the kubelet's device plugin for one resource, through restarts of the kubelet, wiped sockets and second instances.
 
-Each attempt serves anew on a socket of a new name and registers that: the kubelet deletes all sockets in its folder when it
-starts, and a name that was used before may be unlinked by the server that had it. A kubelet is known by its socket's inode *and*
-change time, because inodes are used again. The end of our own stream means that the kubelet has let go of us, for whatever
-reason: it never says so, and it never comes back by itself. Nor does it say when another plugin has registered after us; that
-shows only in the devices that it would give away, and the watch that compares them calls `again`.
+Each attempt serves on a socket of a new name and registers that. The kubelet deletes all sockets in its folder when it
+starts. A used name may be unlinked by the server that had it before. A kubelet is known by its socket's inode *and*
+change time, because inodes are used again. The end of our own stream means that the kubelet has let go of us, for
+whatever reason. It never says so, and never connects again by itself. Nor does it say when another plugin has registered
+after us. That shows only in the devices that it would give away, and the watch that compares them calls `again`.
 """
 
 from __future__ import annotations

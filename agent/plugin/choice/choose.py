@@ -3,9 +3,9 @@
 Both questions of the kubelet are decided here: what it should take (`choose`), and whether what it took will do (`accept`).
 Whatever the answer, it is about exactly the GPUs that the kubelet accounts for.
 
-What the kubelet offers is not always free. When it frees dead pods' devices while one is being allocated, as it does whenever
-somebody lists, it forgets the latter and offers it again (Kubernetes 1.36, `UpdateAllocatedDevices`). Its own list knows better:
-what a container holds there (`held`) is given to nobody, and neither is anything else of its silicon.
+What the kubelet offers is not always free. When it frees dead pods' devices while one is being allocated, as each List
+makes it do, it forgets the latter. Then it offers that device again (Kubernetes 1.36, `UpdateAllocatedDevices`). Its own
+list knows better: what a container holds there (`held`) is given to nobody, and neither is anything else of its silicon.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Which share of a GPU a container gets: one of its planned GPU, else one that is promised to nobody, and all of it of one GPU.
+"""Choose the share of a GPU that a container gets.
 
-A share is so many of a GPU's share devices, `UUID::number`, each of which stands for one GiB. Which of them does not matter, only
-how many: so a plan names GPU and GiB, and the kubelet is told the lowest numbers that are free.
+It is one of its planned GPU, else one that is promised to nobody, and all of it is on one GPU.
+
+A share is so many of a GPU's share devices, `UUID::number`, each of which stands for one GiB. Only their number matters.
+So a plan names GPU and GiB, and the kubelet gets the lowest numbers that are free.
 """
 
 from __future__ import annotations

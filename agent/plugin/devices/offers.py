@@ -64,8 +64,8 @@ def withheld(
 ) -> Mapping[str, str]:
     """Return which of a node's GPUs no pod may be planned on, and why.
 
-    Those are GPUs that the plugin does not offer whole. Where it offers one whole that can be used by nobody else, or not at all,
-    they are all: the plugin chooses, and does not know.
+    Those are GPUs that the plugin does not offer whole. If the plugin offers a GPU whole that cannot be used alone, or
+    not at all, all GPUs are withheld. The plugin chooses, and does not know.
 
     Args:
         resource: Pods ask for whole GPUs by this name.

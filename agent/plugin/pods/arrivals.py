@@ -1,8 +1,8 @@
 """Which listed pods can be under admission at all.
 
-The kubelet admits one pod at a time, and lists a pod from just before its admission on. So the pod under admission is the one
-that was listed last: once a List shows a pod that the List before did not, every pod listed before is past its admission. This
-holds within one run of a kubelet; a new one admits all its pods anew.
+The kubelet admits one pod at a time, and lists a pod from just before its admission on. So the pod under admission is the
+one that was listed last. Once a List shows a pod that the List before did not, every pod listed before is past its
+admission. This holds within one run of a kubelet; a new one admits all its pods anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which pod the kubelet is asking for: exactly, or not at all.
 
-Neither GetPreferredAllocation nor Allocate names the pod. But a List made from inside the call shows the pod under admission
-with a container still empty, pods after it are not listed yet, and the ledger says how many GPUs each container is to get.
+Neither GetPreferredAllocation nor Allocate names the pod. But a List made from inside the call shows the pod under
+admission with a container still empty. Pods after it are not listed yet, and the ledger says how many GPUs each container
+is to get.
 """
 
 from __future__ import annotations

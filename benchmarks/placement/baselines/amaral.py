@@ -1,17 +1,17 @@
 """Amaral's TOPO-AWARE and TOPO-AWARE-P: the machine and GPUs with the highest utility of three costs.
 
-Source: HiEST/gpu-topo-aware (Apache-2.0; SC'17), scheduler and cost functions (behaviour, read and not copied). Costs,
-floored at 0.01: communication = pair distances (1 in a socket, 20 across) above the least possible, over 20 for each GPU;
-interference with jobs in the same socket; fragmentation = mean over the sockets of the GPUs left free. Utility = 1 / Σ
+Source: HiEST/gpu-topo-aware (Apache-2.0; SC'17), scheduler and cost functions (behaviour, read and not copied). Costs are
+floored at 0.01. Communication = pair distances (1 in a socket, 20 across) above the least possible, over 20 for each GPU.
+Interference is with jobs in the same socket. Fragmentation = mean over the sockets of the GPUs left free. Utility = 1 / Σ
 cost^w over its greatest possible value; w = 1/3 each. The system utility, which chooses, has all three; the job utility
 leaves fragmentation out. TOPO-AWARE places at once, TOPO-AWARE-P only where the job utility is no less than the job's
 minimum.
 
-Known deviations: all machines and combinations are compared, where the source bisects the machines and keeps the better
-half (its result can only be worse); the source's table of distances is that of one machine, and its general form is a guess:
-by the machine's own sockets, or, with `by_links`, 1 on the widest NVLinks, 2 on narrower ones, 5 under a PCIe switch, 10 in a
-socket, 20 across, which is the same on that machine; jobs whose interference nobody has
-profiled have none; jobs may have more than three GPUs; waiting jobs stand in one queue, in order of arrival.
+Known deviations: all machines and combinations are compared. The source bisects the machines and keeps the better half,
+so its result can only be worse. The source's table of distances is that of one machine, and its general form is a guess.
+It is by the machine's own sockets or, with `by_links`, by links. Then it is 1 on the widest NVLinks, 2 on narrower ones,
+5 under a PCIe switch, 10 in a socket, 20 across. That is the same on that machine. Jobs whose interference nobody has
+profiled have none. Jobs may have more than three GPUs. Waiting jobs stand in one queue, in order of arrival.
 """
 
 from __future__ import annotations

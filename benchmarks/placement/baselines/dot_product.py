@@ -1,8 +1,8 @@
 """DotProduct (Tetris): the node whose free CPU and GPU point least in the direction of the pod's request.
 
-Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `dot_product_score.go` as its experiments set it up: GPUs of a
-node merged, amounts over 128 cores and 8 GPUs, 100 × (1 − mean of the products), cut to a whole number; shares to the fullest
-GPU with room. No known deviation.
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `dot_product_score.go` as its experiments set it up. GPUs
+of a node are merged, amounts are over 128 cores and 8 GPUs. The score is 100 × (1 − mean of the products), cut to a whole
+number. Shares go to the fullest GPU with room. No known deviation.
 """
 
 from __future__ import annotations

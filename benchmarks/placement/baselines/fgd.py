@@ -1,8 +1,8 @@
 """FGD: the node, and the GPU, where the pod adds least to the fragmentation of what is idle.
 
-Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `fgd_score.go`: 100 × sigmoid((fragments before − after) /
-1000 milli), cut to a whole number; a share takes the GPU with the best such number, the lowest of equals; whole GPUs are
-the lowest free ones.
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `fgd_score.go`. The score is 100 × sigmoid((fragments
+before − after) / 1000 milli), cut to a whole number. A share takes the GPU with the best such number, the lowest of
+equals. Whole GPUs are the lowest free ones.
 
 Its published figures rest on a kube-scheduler that is patched to take the smallest node name among equals (`Ties.NAME`); a
 stock one throws dice (`Ties.LOT`). `levels=10` is what an extender can say: 0..10. Known deviation: sums are added up in

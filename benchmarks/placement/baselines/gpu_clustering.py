@@ -1,8 +1,8 @@
 """GpuClustering (Gandiva): pods of one kind together; a kind is "a share", "1 GPU", "2 GPUs", and so on.
 
-Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `gpu_clustering_score.go`: 75 for a node with pods of this
-kind only, 50 with others too, 25 idle, 0 with other kinds only, plus 25 × (GPUs in use, of 8), in whole numbers; 0 for pods
-without GPUs. No known deviation.
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `gpu_clustering_score.go`. A node scores 75 with pods of
+this kind only, 50 with others too, 25 idle, 0 with other kinds only. To that comes 25 × (GPUs in use, of 8), in whole
+numbers. Pods without GPUs score 0. No known deviation.
 """
 
 from __future__ import annotations

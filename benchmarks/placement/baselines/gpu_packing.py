@@ -1,8 +1,8 @@
 """GpuPacking: rather a GPU in use than a free one, rather a free one on a node in use than one on an idle node.
 
-Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `gpu_packing_score.go`: used GPUs 100 − (percent free on
-them)/10, not below 50; free GPUs on a used node 50 − how many, not below 33; an idle node 33 − its GPUs; 0 for pods without
-GPUs. No known deviation.
+Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `gpu_packing_score.go`. Used GPUs score 100 − (percent
+free on them)/10, not below 50. Free GPUs on a used node score 50 − how many, not below 33. An idle node scores 33 − its
+GPUs, and pods without GPUs 0. No known deviation.
 """
 
 from __future__ import annotations

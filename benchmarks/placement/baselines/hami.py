@@ -2,11 +2,12 @@
 
 Source: Project-HAMi/HAMi, `pkg/scheduler/policy` and `pkg/device/nvidia` (behaviour, read and not copied). Node: 10 ×
 (slots in use + cores in use + memory in use, each over the whole) before the pod; bin packing, the default, takes the
-highest. GPUs: visited from the highest index down among those equally used; one GPU: the one with the least pair score to
-the others, else the set with the highest sum; the first of equals; links to an NVSwitch count 100 each.
+highest. GPUs are visited from the highest index down among those equally used. One GPU is the one with the least pair
+score to the others, else the set with the highest sum counts. The first of equals wins; links to an NVSwitch count 100
+each.
 
-Known deviations: equal nodes fall by lot, where HAMi's sort is unstable; quotas and health are left out; a share takes the
-least used GPU, HAMi's default, without its pair scores.
+Known deviations: equal nodes fall by lot, where HAMi's sort is unstable. Quotas and health are left out. A share takes
+the least used GPU, HAMi's default, without its pair scores.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """HiveD: buddy cells, gangs placed in one walk over the nodes, GPUs of a node by the lowest common cell.
 
-Source: microsoft/hivedscheduler (MIT), `pkg/algorithm/topology_aware_scheduler.go` (behaviour, read and not copied), with
-one virtual cluster that owns everything, as for a cluster without tenants: nodes with more GPUs in use first, stable; the
-pods of a gang by size, smallest first; one pointer over the nodes that never goes back. In the node the set with the lowest
-common level (GPU, PCIe switch, socket, node), found in index order; it stops at the first set of the smallest level that
-can hold so many. Hosts are listed rack by rack. An administrator writes the cells by hand: with `pairs_by_link` pairs on
-the widest NVLinks stand in the place of PCIe switches, where the machine divides into such pairs; else links are not levels.
+Source: microsoft/hivedscheduler (MIT), `pkg/algorithm/topology_aware_scheduler.go` (behaviour, read and not copied). One
+virtual cluster owns everything, as for a cluster without tenants. Nodes with more GPUs in use come first, stable. The
+pods of a gang go by size, smallest first, with one pointer over the nodes that never goes back. In the node it takes the
+set with the lowest common level (GPU, PCIe switch, socket, node), found in index order. It stops at the first set of the
+smallest level that can hold so many. Hosts are listed rack by rack. An administrator writes the cells by hand. With
+`pairs_by_link` pairs on the widest NVLinks stand in the place of PCIe switches, where the machine divides into such
+pairs. Otherwise links are not levels.
 
 Known deviations: machines of different kinds are separate chains, tried in the order of their names; there are no
 priorities, no bad nodes. Shares, which it does not know, take the fullest GPU of a node that has a whole one free as well.

@@ -1,12 +1,13 @@
 """Koordinator's device share: a partition table on Hopper machines, else the deepest PCIe or NUMA scope that is large enough.
 
 Source: koordinator-sh/koordinator, `pkg/scheduler/plugins/deviceshare` (behaviour, read and not copied). Table: aligned
-sets of 1, 2, 4, 8 that touch no GPU in use; of those the one that leaves most whole: 10000 for each intact 8-set, 100 for a
-4-set, 1 for a 2-set. Scopes: GPU, PCIe switch, NUMA node, node; of equals the one whose surroundings are in use already,
-then the lowest GPUs. Nodes: resources only, least allocated or, if so set up, most allocated, equal ones by lot.
+sets of 1, 2, 4, 8 that touch no GPU in use. Of those it takes the one that leaves most whole: 10000 for each intact
+8-set, 100 for a 4-set, 1 for a 2-set. Scopes: GPU, PCIe switch, NUMA node, node; of equals the one whose surroundings are
+in use already, then the lowest GPUs. Nodes: resources only, least allocated or, if so set up, most allocated, equal ones
+by lot.
 
-Known deviations: the ring bandwidth of a partition is not asked for; all partitions of the table have one score; the order
-in which the source visits score groups is therefore moot.
+Known deviations: the ring bandwidth of a partition is not requested. All partitions of the table have one score. So the
+order in which the source visits score groups is moot.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """MAPA: on one server, the ring with the most bandwidth (greedy), or with an eye on what stays free (preserve).
 
 Source: socal-ucr/MAPA (BSD-3), `jobGenerator` (behaviour, read and not copied). Weights are GB/s of the NVLinks between two
-GPUs, else 10. `greedy` maximises the sum along the ring. `preserve` maximises the predicted effective bandwidth for jobs
-that are sensitive and have more than one GPU, and else the NVLink weight among the GPUs left, equal ones by the sum along
-the ring. Only what beats the start counts, and `preserve` starts from the prediction of an empty ring, 12.3: a sensitive
-job whose rings all predict less waits (two or three GPUs over PCIe only).
+GPUs, else 10. `greedy` maximises the sum along the ring. For jobs that are sensitive and have more than one GPU,
+`preserve` maximises the predicted effective bandwidth. Otherwise it maximises the NVLink weight among the GPUs left,
+equal ones by the sum along the ring. Only what beats the start counts, and `preserve` starts from the prediction of an
+empty ring, 12.3. A sensitive job whose rings all predict less waits (two or three GPUs over PCIe only).
 
 All sets and all orders of each are tried, as MAPA does: n! of n GPUs, so pods of more than eight take for ever.
 
-Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher; the weights of other
-machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller node,
-or, in a fleet, the one where what MAPA maximises is highest, or falls least by the pod, then the fuller; equal ones by lot.
-Yielding is preserve for pods that would rather run than wait: with no such ring on any node, they take the greedy one.
+Known deviations: sets are tried in index order, where MAPA takes the order of its graph matcher. The weights of other
+machines than its five follow from links and generation. It sees one server, so a node rule goes before it: the fuller
+node. In a fleet it is the node where what MAPA maximises is highest, or falls least by the pod, then the fuller. Equal
+ones are drawn by lot. Yielding is preserve for pods that would rather run than wait: with no such ring on any node, they
+take the greedy one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stock Kubernetes: kube-scheduler's resource scores choose the node, the device plugin the GPUs.
 
-Source: kubernetes/kubernetes `pkg/scheduler/framework/plugins/noderesources` (LeastAllocated over CPU and memory beside
-BalancedAllocation, the default; MostAllocated over `nvidia.com/gpu`, as bin packing is set up for GPUs), whole scores 0..100
-per plugin, equal sums by lot. In the node: `benchmarks.placement.device_plugin`.
+Source: kubernetes/kubernetes `pkg/scheduler/framework/plugins/noderesources`. The default is LeastAllocated over CPU and
+memory with BalancedAllocation. Bin packing of GPUs is MostAllocated over `nvidia.com/gpu`. Scores are whole, 0..100 per
+plugin, equal sums by lot. In the node: `benchmarks.placement.device_plugin`.
 
 Known deviation: the plugins that have nothing to say here (images, spreading, affinity) are left out.
 """

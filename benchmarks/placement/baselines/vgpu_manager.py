@@ -1,13 +1,14 @@
 """vgpu-manager in link mode: nodes by the best link tier that is installed, GPUs from one group of linked free ones.
 
-Source: coldzerofear/vgpu-manager, filter predicate and allocator (behaviour, read and not copied). Node tier, from what is
-installed and not from what is free: 5 if some NVLink component, over NVSwitches too, has as many GPUs as asked for; 4 over PCIe
-switches, 3 within a socket, 2 any; then the fuller node, then the name. GPUs: the first tier with a group of free GPUs large
-enough; of its groups the best link sum; in it the set with the highest sum of pair scores, of equals the one that leaves the
-better set behind; a single GPU is the one with the least pair score to its group.
+Source: coldzerofear/vgpu-manager, filter predicate and allocator (behaviour, read and not copied). The node tier follows
+from what is installed and not from what is free. It is 5 if some NVLink component, over NVSwitches too, has as many GPUs
+as requested. It is 4 over PCIe switches, 3 within a socket, 2 any. Then comes the fuller node, then the name. GPUs come
+from the first tier with a group of free GPUs large enough, of its groups from the best link sum. In it the set with the
+highest sum of pair scores wins, of equals the one that leaves the better set behind. A single GPU is the one with the
+least pair score to its group.
 
-Known deviations: all free GPUs count as equally used, which whole GPUs are; a set across groups is the best by pair scores
-instead of a walk over groups by size.
+Known deviations: all free GPUs count as equally used, which whole GPUs are. A set across groups is the best by pair
+scores instead of a walk over groups by size.
 """
 
 from __future__ import annotations

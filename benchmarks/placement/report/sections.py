@@ -46,7 +46,10 @@ class Section:
 LAMBDAS = (0.0, 0.05, 0.5, 1.0)
 """λ beside the default: how much the pods to come count against the one at hand."""
 ADMISSIONS = (0.3, 1.0)
-"""What it is worth to serve a pod to come at all; less than the default keeps cliques at the price of pods that find no place."""
+"""What it is worth to serve a future pod at all.
+
+Less than the default keeps cliques at the price of pods that find no place.
+"""
 
 _QUEUE = (
     Column("jct_h_mean", "JCT mean, h", higher_is_better=False),

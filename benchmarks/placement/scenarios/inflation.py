@@ -1,13 +1,13 @@
 """FGD's inflation experiment: pods of a trace arrive in random order until 130 % of all GPUs are asked for, and none ever leaves.
 
-As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's pods are shuffled, then pods drawn from it are
-added up to the target; a pod that does not fit is gone; nodes get names in random order. Metrics are means over the
-arrivals at which the GPUs asked for round to x percent of the cluster's, or, in a cluster so small that none does, what stood
-before the first that asks for more: `allocation_pct` and `fragmentation_pct` of all GPUs, and `fragmentation_ratio_pct` of the
-idle ones, by FGD's own measure of fragmentation; and `pods_placed` of `pods_arrived`, those that ask for GPUs. Where the trace
-tells how nodes are wired, `bandwidth_ratio_mean` is the predicted bandwidth of pods of several GPUs over that of the best set
-there is, `bandwidth_ratio_quantile` how it spreads, and `fits_nowhere` counts pods that not even an empty node would take, if
-any came.
+As published (ATC'23, hkust-adsl/kubernetes-scheduler-simulator): the trace's pods are shuffled, then pods drawn from it
+are added up to the target. A pod that does not fit is gone. Nodes get names in random order. Metrics are means over the
+arrivals at which the requested GPUs round to x percent of the cluster's. A small cluster may have none; then what stood
+before the first that requests more counts. `allocation_pct` and `fragmentation_pct` are of all GPUs, and
+`fragmentation_ratio_pct` is of the idle ones, by FGD's own measure of fragmentation. `pods_placed` of `pods_arrived` are
+those that request GPUs. The trace may tell how nodes are wired. Then `bandwidth_ratio_mean` is the predicted bandwidth of
+pods of several GPUs over that of the best set there is. `bandwidth_ratio_quantile` is how it spreads. `fits_nowhere`
+counts pods that not even an empty node would take, if any came.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Ten nodes of one link graph, jobs of 1, 2 and 4 GPUs that come and go, no queue: what an eye for links is worth.
+"""Ten nodes of one link graph, jobs of 1, 2 and 4 GPUs that come and go, no queue.
+
+It shows what it is worth to look at links.
 
 Arrivals are Poisson, holding times exponential with mean 1, sizes 1/2/4 at 40/35/25 %. The load is what is offered: GPUs asked
 for on average, over those there are. CPU and memory are asked for in step with the GPUs and never decide.

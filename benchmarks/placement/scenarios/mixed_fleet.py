@@ -1,9 +1,9 @@
 """A fleet of five kinds of machines from the catalogue, and jobs of 1 to 8 GPUs that any of them may run.
 
-Arrivals are Poisson at the load named, run times exponential with a mean of an hour, sizes 1/2/4/8 at 45/20/20/15 %, and
-applications send 0, 1, 5 or 12 GB per second of computing, one as likely as the other: the spread of Gavel's measured ones.
-A GPU computes as fast on every machine, so that only links tell machines apart. Jobs that do not fit wait, and others may
-pass them.
+Arrivals are Poisson at the load named, run times exponential with a mean of an hour, sizes 1/2/4/8 at 45/20/20/15 %.
+Applications send 0, 1, 5 or 12 GB per second of computing, one as likely as the other. That is the spread of Gavel's
+measured ones. A GPU computes as fast on every machine, so that only links tell machines apart. Jobs that do not fit wait,
+and others may pass them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class MixedFleet:
 
     jobs: int = JOBS
     burst: int = 1
-    """Jobs that arrive at the same moment, with the last of them; more than one: a queue to be planned as one, or one by one."""
+    """Jobs that arrive at the same moment, with the last of them.
+
+    More than one are a queue to be planned as one, or one by one.
+    """
 
     @property
     def workloads(self) -> tuple[str, ...]:

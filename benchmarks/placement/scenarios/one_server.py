@@ -1,9 +1,9 @@
 """MAPA's experiment: jobs of 2 to 5 GPUs queue before one server, first come, first served, and the head of the queue blocks.
 
-As in its job generator: all jobs are there from the start, GPUs uniform in 2..5, service uniform in 5..24, the network one
-of six; four of them count as sensitive to bandwidth. Of the six, AlexNet and GoogLeNet have measured slow-downs across
-links (Amaral, SC'17: two P100 over NVLink against over the CPU bus, batch 1: 1.25 and 1.03); the sensitive ones are taken
-to send as much as AlexNet, the others as GoogLeNet.
+As in its job generator, all jobs are there from the start. GPUs are uniform in 2..5, service is uniform in 5..24, and the
+network is one of six. Four of them count as sensitive to bandwidth. Of the six, AlexNet and GoogLeNet have measured
+slow-downs across links: 1.25 and 1.03. The source is Amaral, SC'17: two P100 over NVLink against over the CPU bus, batch
+1. The sensitive ones are taken to send as much as AlexNet, the others as GoogLeNet.
 
 Speed-ups are job by job, over the same job under first fit (MAPA's `baseline`) in a run of its own. Of a policy under which a job
 waits for ever, as MAPA-preserve's may over PCIe, there is `jobs_run` and nothing else.

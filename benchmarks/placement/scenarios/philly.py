@@ -1,10 +1,11 @@
 """Philly's jobs on a cluster of V100 cube-mesh machines that is just large enough, with applications of Gavel's measured kinds.
 
-Arrivals, GPUs and run times are the trace's; which application a job trains nobody has published, so it is drawn from those that
-Gavel measured, with the seed. The seed also leaves a few jobs out: once jobs queue, one more or less changes whose turn it is and
-all that follows, so one trace as it is would be one throw of the dice. The number of nodes follows from the load: GPU time asked
-for over the window, over the GPUs there are. Jobs of more than eight GPUs are gangs of pods of eight and one with the rest. A job
-that does not fit waits, and others may pass it, as in kube-scheduler. Nodes have 100 Gb/s to each other.
+Arrivals, GPUs and run times are the trace's. Which application a job trains nobody has published. So it is drawn from
+those that Gavel measured, with the seed. The seed also leaves a few jobs out. Once jobs queue, one more or less changes
+whose turn it is and all that follows. So one trace as it is would be one throw of the dice. The number of nodes follows
+from the load: GPU time asked for over the window, over the GPUs there are. Jobs of more than eight GPUs are gangs of pods
+of eight and one with the rest. A job that does not fit waits, and others may pass it, as in kube-scheduler. Nodes have
+100 Gb/s to each other.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ LEFT_OUT = 0.02
 UTILITIES = (0.30, 0.41, 0.52)
 """Least utilities that owners ask of TOPO-AWARE-P: the ends and the middle of its authors' range."""
 SAID = "-said"
-"""Ends the name of a sensitivity at which owners say that their jobs do not communicate; in the others those of applications that
-would are called heavy though links may cost them nothing."""
+"""Ends the name of a sensitivity at which owners say that their jobs do not communicate.
+
+In the others those of applications that would are called heavy though links may cost them nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Pollux's workloads on its own cluster of T4 machines, run times from its measured placements and from no model of ours.
 
-Published with the artefact of Pollux (OSDI'21): `pollux_workload*.csv` (time, application, num_replicas, batch_size) and
-`pollux_placements_aws_t4.csv` (application, placement, local_bsz, step_time): seconds of one step for each way to spread
-replicas over nodes of four T4. A replica is a pod of one GPU; no policy here is told that they belong together. How long a
-job trains is not in the files; it follows from the GPU hours of its class, as the authors describe them: the middle of 0..1
-for cifar10 and ncf, of 1..10 for bert and deepspeech2, of 10..100 for yolov3, and 100 for imagenet, at the fastest
-placement.
+Published with the artefact of Pollux (OSDI'21). `pollux_workload*.csv` has time, application, num_replicas, batch_size.
+`pollux_placements_aws_t4.csv` has application, placement, local_bsz, step_time: seconds of one step for each way to
+spread replicas over nodes of four T4. A replica is a pod of one GPU; no policy here is told that they belong together.
+How long a job trains is not in the files. It follows from the GPU hours of its class, as the authors describe them, at
+the fastest placement. Those are the middle of 0..1 for cifar10 and ncf, of 1..10 for bert and deepspeech2, of 10..100 for
+yolov3. It is 100 for imagenet.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ def run_queue(
 def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
     """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
 
-    `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job asks for;
-    `wait_single_h_mean`, `_middle_` and `_large_` are the waiting of jobs of one GPU, of a few, and of large jobs, NaN where
-    there are none. `jct_by_gpu_h_*` count a job once for each of its GPUs.
+    `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job requests.
+    `wait_single_h_mean`, `_middle_` and `_large_` are the waiting of jobs of one GPU, of a few, and of large jobs. They
+    are NaN where there are none. `jct_by_gpu_h_*` count a job once for each of its GPUs.
     """
     gpus = [event.job.gpus for event in outcome.started]
     run = [run_time(event.job, event.placed) for event in outcome.started]

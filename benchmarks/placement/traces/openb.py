@@ -1,8 +1,9 @@
 """Alibaba's trace of a cluster with shared GPUs (cluster-trace-gpu-v2023, "openb"), in the columns of FGD's artefact.
 
 `*node_list*.csv`: sn, cpu_milli, memory_mib, gpu, model. `*pod_list_NAME.csv`, one for each workload: name, cpu_milli, num_gpu,
-gpu_milli, and memory_mib and gpu_spec, which may be missing. That trace says nothing of links, so neither do its nodes; another
-may have a column `topology`, with a machine of the catalogue or a file in the folder in any form that `gputopo-bench show` reads.
+gpu_milli, and memory_mib and gpu_spec, which may be missing. That trace says nothing of links, so neither do its nodes.
+Another may have a column `topology`, with a machine of the catalogue or a file in the folder. That file has any form that
+`gputopo-bench show` reads.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class OpenbTrace:
     def servers(self) -> tuple[Server, ...]:
         """Return the nodes with GPUs, in the order of the file; there is at least one.
 
-        Several lists may have the same nodes, as the two that Alibaba publishes: nodes without GPUs are left out of one and
-        those with GPUs numbered anew. The first by name counts.
+        Several lists may have the same nodes, as the two that Alibaba publishes. Nodes without GPUs are left out of one
+        and those with GPUs have new numbers. The first by name counts.
         """
         lists = [path for name, path in tables(self.folder, "*.csv").items() if "node_list" in name]
         if not lists:

@@ -91,8 +91,8 @@ class Store:
     ) -> Page:
         """Return the selected objects in order of their keys, at most `limit` of them (0: all).
 
-        With the `token` of the page before, the list goes on as it was at the version of its first page, or is
-        refused with 410 when that was compacted away. An empty `namespace` means all of them.
+        With the `token` of the page before, the list goes on as it was at the version of its first page. It is refused
+        with 410 when that was compacted away. An empty `namespace` means all of them.
         """
         version, start = _decode_token(token) if token else (self.resource_version, ("", ""))
         if version < self._compacted:

@@ -71,8 +71,8 @@ class NodeCache:
     Args:
         classes: Compiles topologies.
         touched: Is called with the name of each node that changed.
-        missed: Is called with the name of a node of which a version may not have been heard of, or that is gone and had a
-            ledger; with `None` when that may be any node.
+        missed: Is called with the name of a node with versions that may not have been heard of, or that left with a
+            ledger. `None` means that it may be any node.
         labels: Say where nodes stand.
         words: Find what other health agents say.
 

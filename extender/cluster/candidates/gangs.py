@@ -1,10 +1,10 @@
 """PodGroups of kube-scheduler whose members it tries one after the other and binds together, or not at all.
 
-kube-scheduler (1.36 and later, KEP-4671) asks filter about each member, assumes the earlier ones in its own memory, and binds the
-first member only when all have been tried. It says nothing of this to an extender, so it is remembered here:
+kube-scheduler (1.36 and later, KEP-4671) asks filter about each member and assumes the earlier ones in its own memory. It
+binds the first member only when all have been tried. It says nothing of this to an extender, so it is remembered here:
 
-- A trial is one walk through the members. A member that is asked about a second time begins the next trial: the group is tried
-  again, or on another set of nodes, or as if pods of lower priority were gone. A bind ends the trial as well.
+- A trial is one walk through the members. A member that is asked about a second time begins the next trial. The group is
+  then tried again, or on other nodes, or as if pods of lower priority were gone. A bind ends the trial as well.
 - In a trial each member leaves to the earlier ones what they were offered, always. Each is offered one node, so that it is known
   which.
 - The bind of the first member decides for its trial: if one member's GPUs are not free any more, none is bound.

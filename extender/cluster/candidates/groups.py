@@ -1,12 +1,14 @@
-"""The pods of each group, and how far it has come: from the pods and claims in the cluster, so that every replica sees the same.
+"""Count the pods of each group and how far it has come, from the pods and claims in the cluster.
 
-Pods on the way count where they will probably be: a claim says so, or a soft hold, which is no more than a good guess. Pods
-behind a scheduling gate, or on their way out, are nowhere and wait for no room.
+So every replica sees the same.
 
-A group is known by its namespace, its name, whose word that is, and by what was started: two runs of one template are two groups.
-Its size is believed for itself. Towards other groups it counts for a short time. Groups of its own namespace believe it as well,
-and those of other namespaces up to twice the pods that exist: a tenant can write any number, and a false one harms that tenant
-alone. A Job, a JobSet or a PodGroup may state more.
+Pods on the way count where they will probably be. A claim says where, or a soft hold, which is no more than a good guess.
+Pods behind a scheduling gate, or on their way out, are nowhere and wait for no room.
+
+A group is identified by its namespace, its name, the source of that name, and the object that was started. Two runs of
+one template are two groups. Its size is believed for itself. Towards other groups it counts for a short time. Groups of
+its own namespace believe it as well, and those of other namespaces up to twice the pods that exist. A tenant can write
+any number, and a false one harms that tenant alone. A Job, a JobSet or a PodGroup may state more.
 """
 
 from __future__ import annotations
@@ -164,8 +166,8 @@ class Groups:
     ) -> Counter[Domain]:
         """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
 
-        Linear in the pods of groups that have begun and are not whole. The GPUs of all of them are added up before they are
-        counted in pods, so that many small groups keep no more room than one that is as large as all of them.
+        Linear in the pods of groups that have begun and are not whole. The GPUs of all of them are added up before they
+        are counted in pods. So many small groups keep no more room than one that is as large as all of them.
 
         Args:
             key: The group that asks.

@@ -3,8 +3,8 @@
 kube-scheduler tells nobody which node won, and filters the next pod before the first one's bind arrives. A hold steers that
 next pod elsewhere. It is advice: it lives in memory, expires, is replaced by the pod's next call, and safety never rests on it.
 
-Some holds do not yield: towards a member of a PodGroup those of the members that are tried with it, and towards everybody those
-of members that are being bound (`gangs`). Safety does not rest on them either, but whole groups do.
+Some holds do not yield (`gangs`). To a member of a PodGroup, those of the members that are tried with it. To every pod,
+those of members that are being bound. Safety does not rest on them either, but whole groups do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which nodes step back because a pod was not bound there after they had won it, so that others get their turn.
 
 kube-scheduler tells nobody that a volume, a webhook or the kubelet has refused a pod on the winner. It only asks again, and the
-same node would win for ever. Three things tell: a bind that failed; the same pod, back without a bind; and a pod that ended
-before it started, which counts for the next pod of its owner. This is advice: it expires, and never turns a yes into a no.
+same node would win for ever. Three things tell: a bind that failed, the same pod again without a bind, and a pod that
+ended before it started. The last one counts for the next pod of its owner. This is advice: it expires, and never turns a
+yes into a no.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ FIRST_SECONDS: Final = 30.0
 MAX_SECONDS: Final = 480.0
 _PAUSES: Final = Pauses(FIRST_SECONDS, MAX_SECONDS)
 SAME_ATTEMPT_SECONDS: Final = 0.5
-"""kube-scheduler waits a second at least after a failure. Who is back sooner is in the same attempt: the nominated node is asked
-about first, and the placements of a pod group are tried on."""
+"""kube-scheduler waits a second at least after a failure. A pod that is back sooner is in the same attempt. The nominated
+node is asked about first, and the placements of a pod group are tried on."""
 LIMIT: Final = 10_000
 """Pods and owners, shared between namespaces; a forgotten one merely starts with the best node again."""
 NODES: Final = 64

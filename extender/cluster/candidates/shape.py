@@ -129,9 +129,9 @@ class Shape:
     def how_many_fit(self, request: GpuRequest) -> tuple[int, bool]:
         """Return how many pods with this request fit one after the other, each planned beside those before it.
 
-        And whether that is all: the search for the next one may still go on. Shares go where the one before went for as long as
-        there is room: a GPU takes a hundred of them, and one decision does for all. What their claims will take of the ledger is
-        not counted: it depends on their names.
+        And whether that is all: the search for the next one may still go on. Shares go where the one before went for as
+        long as there is room. A GPU takes a hundred of them, and one decision is enough for all. What their claims will
+        take of the ledger is not counted: it depends on their names.
         """
         shape, pods = self, 0
         while isinstance(found := shape.decide(request), Placement) and found.gpus:

@@ -18,8 +18,9 @@ from topology.value.coming import PodsToCome
 from topology.value.fragmentation import DemandProfile, PodKind
 
 Key = tuple[float, int, int, str]
-"""Of a node that fits, best first: minus the score; how many doubtful GPUs the pod would get; how many GPUs are free, so that
-emptier nodes stay whole; the name."""
+"""Of a node that fits, best first: minus the score, doubtful GPUs for the pod, free GPUs, name.
+
+Fewer free GPUs come first, so that emptier nodes stay whole."""
 
 Merits = tuple[float, int, int]
 """The same without the name: what shapes are compared by."""

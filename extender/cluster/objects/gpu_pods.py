@@ -1,4 +1,4 @@
-"""What we read out of a pod: how many GPUs it asks for, which ones its record gives it, and whether it can still use them."""
+"""Read from a pod how many GPUs it requests, which ones its record gives it, and whether it can still use them."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ class GpuPod:
 def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords = ALL_WORDS) -> PodRequest:
     """Return what the pod asks for; `words` are those by which it may say which group it is in.
 
-    Raises `RequestError`, also for a pod that has no place for what is written to it, or whose placement no record can hold; and
-    for a placeholder, which nobody may place.
+    Raises `RequestError`, also for a pod without room for what is written to it, or whose placement no record can hold.
+    It is raised for a placeholder, too, which must not be placed.
     """
     if is_placeholder(pod):
         raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
@@ -134,8 +134,9 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords 
 def has_place_for_ours(pod: Pod) -> bool:
     """Whether the pod and its annotations have place for a record and a fence; no Binding of ours is sent for one without.
 
-    That a fence was refused as too large would not prove that a Binding is: it puts a short condition in the place of the
-    scheduler's long one, and may leave the pod smaller than it was. So it is decided before, by what everybody reads alike.
+    That a fence was refused as too large does not prove that a Binding would be. A fence puts a short condition in the
+    place of the scheduler's long one, and may leave the pod smaller than before. So it is decided before, by what
+    everybody reads alike.
     """
     return not pod.json_bytes and _annotations_have_place(pod)
 
@@ -362,12 +363,13 @@ def why_evicted(pod: Pod) -> str:
 def has_stopped(pod: Pod) -> bool:
     """Whether this version of the pod proves that none of its containers runs or will run again.
 
-    Proof is a final phase with containers that all report `terminated`: the kubelet waits for them, also before it removes a
-    deleted pod (since Kubernetes 1.27). A final phase alone is none. Whoever else ends the pods of a lost node leaves their last
-    statuses as they were, which is none at all of containers that have just started; and a kubelet that rejects a pod, which
-    looks the same, may do so after a restart, with the containers of before still running. Then the node's agent decides.
-    Without a final phase neither is one: a container that crashed is terminated, too, and may run again while the status
-    that says so is still under way; that the pod was deleted meanwhile does not make the old status true.
+    Proof is a final phase with containers that all report `terminated`. The kubelet waits for them, also before it
+    removes a deleted pod (since Kubernetes 1.27). A final phase alone is none. Other programs that end the pods of a lost
+    node leave their last statuses as they were. Containers that have just started have no status at all. A kubelet that
+    rejects a pod looks the same, and may do so after a restart while earlier containers still run. Then the node's agent
+    decides. Without a final phase there is no proof either. A container that crashed is terminated, too, and may run
+    again while the status that says so is still under way. That the pod was deleted meanwhile does not make the old
+    status true.
     """
     return has_ended(pod) and _all_terminated(pod)
 

@@ -1,4 +1,6 @@
-"""How many pods a group has, as the object says that makes it: one row for each kind, with the little of it that is read.
+"""Read how many pods a group has off the object that creates it.
+
+One row for each kind, with the few fields that are read.
 
 What a pod or our annotation says goes first. Everything else in these objects is skipped unparsed.
 """

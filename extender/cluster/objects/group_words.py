@@ -1,8 +1,8 @@
 """The words by which pods say which group they belong to: our annotation, and those of other programs.
 
-One row for each program, in the order in which they count; the first that says something is believed, and our annotation goes
-before all of them. Only what stands on the pod is read here. What another object alone knows, such as how many pods a Job makes,
-is read off that one where somebody wants it (`group_sizes`).
+One row for each program, in the order in which they count. The first one that says something is believed, and our
+annotation goes before all of them. Only what stands on the pod is read here. What another object alone knows, such as how
+many pods a Job makes, is read off that one where somebody wants it (`group_sizes`).
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 What a lost ledger said is not known for certain, and a node that has none may have had one under the same name before. So any
 unbound pod may have had a claim there, and a Binding under way. So the pods that may be bound yet are listed live, in one
-consistent list. It counts for every ledger that was lost before it was asked for. Once each of these pods has been fenced, or has
-changed by itself, none of those Bindings can commit, and nothing is lost by a ledger that holds the bound pods only.
+consistent list. It counts for every ledger that was lost before it was asked for. Once each of these pods has been
+fenced, or has changed by itself, none of those Bindings can commit. Then nothing is lost by a ledger that holds only the
+bound pods.
 
-A ledger counts as lost when the node was first found without it, as long as nothing else was there in any version since. Where
-versions of one node may not have been heard of, or it left with its ledger, that counts for its name alone, whoever has it next;
-a gap in what is heard of all nodes counts for every name. A node that never had a ledger, in all the versions of which we have
-heard, lost it before the gap. The order of events is counted, not timed.
+A ledger counts as lost when the node was first found without it, as long as nothing else was there in any version since.
+Versions of one node may not have been heard of, or the node left with its ledger. That counts for its name alone, also
+for a later node of that name. A gap in what is heard of all nodes counts for every name. A node that never had a ledger,
+in all the versions of which we have heard, lost it before the gap. The order of events is counted, not timed.
 """
 
 from __future__ import annotations

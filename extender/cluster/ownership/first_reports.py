@@ -21,8 +21,8 @@ class FirstReports:
     def is_about(self, uid: str, entry: frozenset[str], writes: int) -> bool:
         """Whether a report is of a look at this very pod.
 
-        It is if it says something else of that name than the report that was there when the pod was bound; else after two more
-        writes, because the first of them may have been under way by then.
+        It is if it says something else of that name than the report that was there when the pod was bound. Otherwise it
+        is after two more writes, because the first of them may have been under way by then.
 
         Args:
             uid: The pod, which is bound to the node.

@@ -1,8 +1,9 @@
 """Which GPUs each pod of a node has, or shares of them: what its record plans, what the ledger says, what the node's agent saw.
 
 The agent's report is the fact, and a ledger follows it. But a report knows pods by name only, and may be of a look before the
-pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is certainly
-about this one: there was no other, or enough reports have come since (`FirstReports`). The GPUs that it names are taken anyway.
+pod began, when a namesake was there. So it overrules record and ledger only when it accounts for the whole pod and is
+certainly about this one. That is when there was no other pod, or enough reports have come since (`FirstReports`). The
+GPUs that it names are taken anyway.
 
 A record may have been copied from another pod, and a machine may have got other GPUs. A pod whose record and claims name none of
 its node's GPUs holds GPUs that nobody can name, until a report accounts for it.
@@ -80,10 +81,10 @@ def holdings_of(
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID; linear in pods, claims, holders and sharers.
 
-    A report knows names only. So a GPU that is reported under a pod's name, but claimed for an earlier pod of that name, is
-    the earlier one's, whose containers may still run. It counts as this pod's once the agent has looked while this pod ran, and
-    has reported exactly as many GPUs as it asks for. Example: `train-0` was deleted and made anew; until the agent has looked
-    again, the GPUs under that name are those of the old `train-0`.
+    A report knows names only. A GPU may be reported under a pod's name, but claimed for an earlier pod of that name. Then
+    it is the earlier one's, whose containers may still run. It counts as this pod's once the agent has looked while this
+    pod ran, and has reported exactly as many GPUs as it asks for. Example: `train-0` was deleted and made anew; until the
+    agent has looked again, the GPUs under that name are those of the old `train-0`.
 
     Args:
         pods: Those that are bound to the node.

@@ -1,13 +1,13 @@
 """Whether a node's agent has looked since a pod was known to be gone, and what that look shows of the pod's GPUs.
 
 A baseline is the report that stood on the node at a live read which followed the news. The next report may have been under way
-by then, from a look before the pod even started. So a later one has to show the end of what the baseline shows, or to name a
-later version of the node than the baseline's; else it takes one more, as an agent sends one after the other. An agent that does
-not observe containers shows nothing; then its next write is all that will ever be told.
+by then, from a look before the pod even started. So a later one has to show the end of what the baseline shows, or name a
+later version of the node. Otherwise it takes one more report, as an agent sends them one after the other. An agent that
+does not observe containers shows nothing; then its next write is all that will ever be told.
 
-A report knows names only. That a GPU is held under the name of a pod that is gone does not say by whom, unless another pod of
-that name ran there by the time of the baseline: the look found all GPUs of that one, and if it found no others, then none is left
-of the one that is gone.
+A report knows names only. So a GPU that is held under the name of a pod that is gone may belong to a namesake. There is
+one exception: another pod of that name ran there by the time of the baseline. Then the scan found all GPUs of that pod.
+If it found no others, none is left of the pod that is gone.
 """
 
 from __future__ import annotations

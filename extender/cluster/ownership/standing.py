@@ -6,10 +6,10 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
 - none of its containers runs or will run again (R1, R2: `pods.has_stopped`);
 - it was deleted without ever being bound, as the DELETED event shows (R2);
 - it is gone, and the node has another UID than when the claim was made (R2);
-- it is gone, or was called ended without a word of its containers, and the node's agent has looked since and did not see the GPU
-  held (R2): it has written since a live read of the node that was made when that was already known. Pods that were deleted by
-  force, or while nobody listened, and those that a kubelet did not admit wait for this; an agent writes when it is asked, and
-  every few minutes even when nothing changes.
+- it is gone, or was called ended without a word of its containers, and the agent did not see the GPU held since (R2). The
+  agent has written since a live read of the node, which was made when that was already known. Pods that were deleted by
+  force or unobserved, and those that a kubelet did not admit, wait for this. An agent writes when it is asked, and every
+  few minutes even when nothing changes.
 
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).

@@ -1,4 +1,6 @@
-"""Who shares each GPU of a node, and what is left of it: each container once, by claim, by record, or as the agent saw it.
+"""Tell who shares each GPU of a node, and what is left of it.
+
+Each container counts once: by claim, by record, or as the agent saw it.
 
 A share is taken from the moment when it is claimed until there is proof that its containers have stopped, as a whole GPU is. What
 the agent saw counts as well, under whose name it may be. So what is left is what nobody has and nobody is promised.

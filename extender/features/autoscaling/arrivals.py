@@ -1,8 +1,8 @@
 """Which new node answers which placeholder: then the placeholder has to go before it makes autoscalers buy a second one.
 
-They simulate the pod that waits beside its placeholder. As soon as the new node counts, the pod may be put there first; where
-both together ask for more than the node has, the placeholder would need yet another node. Where both fit, it stays until the pod
-is bound: a node with a pod that waits for it is not taken for empty.
+They simulate the pod that waits beside its placeholder. As soon as the new node counts, the pod may be put there first.
+If both together request more than the node has, the placeholder would need yet another node. Where both fit, it stays
+until the pod is bound: a node with a pod that waits for it is not taken for empty.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A placeholder as a Kubernetes object: a Job with one pod that nobody ever places.
 
-A Job, and not a bare pod, because Kubernetes itself ends a Job in time (`activeDeadlineSeconds`, which counts for pods that wait,
-too) and removes it (`ttlSecondsAfterFinished`): placeholders of extenders that died do not go on buying nodes. Its name follows
-from the UID of the pod that waits, so that several extenders cannot create two.
+It is a Job and not a bare pod, because Kubernetes ends and removes a Job by itself. `activeDeadlineSeconds` counts for
+pods that wait, too, and `ttlSecondsAfterFinished` removes it. So placeholders of extenders that died do not go on buying
+nodes. Its name follows from the UID of the pod that waits, so that several extenders cannot create two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Whether a new node would help a pod that waits, and what a placeholder has to ask for so that autoscalers see it.
 
-Autoscalers count. A pod that is refused for links fits by count, so no node comes for it. A placeholder that asks for one GPU
-more than any refused node has free fits nowhere by count; it may go to those groups only whose empty nodes would take the pod.
+Autoscalers count. A pod that is refused for links fits by count, so no node comes for it. A placeholder that requests one
+GPU more than any refused node has free fits nowhere by count. It may only go to groups whose empty nodes would take the
+pod.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A nomination is advice to kube-scheduler, which tries that node first; no safety
 its pod, and beside the field stands our mark. So a nomination that somebody else has made is never overwritten nor taken back,
 whoever of several extenders made ours, and whichever has died since.
 
-One is taken back when the GPUs have not been held for its pod on that node for a while: autoscalers pass over pods that have one.
+A nomination is withdrawn when the GPUs have not been held for its pod on that node for a while. Autoscalers ignore pods
+that have one.
 """
 
 from __future__ import annotations

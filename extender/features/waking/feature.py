@@ -1,13 +1,13 @@
 """Wakes kube-scheduler for pods that were refused, and would not be refused any more.
 
-It tries a pod again when an object changes that it watches, else after five minutes. Some nodes open without such a change: a DRA
-driver names a device in a ResourceSlice, `relax-after` is over, links that came and went have been still for long enough. So we
-look again at pods that have not been asked about for a while, on the nodes that refused them: what lets them on other nodes is a
-change that kube-scheduler sees. Where a pod fits, its node is written to.
+It tries a pod again when an object changes that it watches, else after five minutes. Some nodes open without such a
+change. A DRA driver names a device in a ResourceSlice, `relax-after` is over, or links have been stable for long enough.
+So we check pods that have not been asked about for a while, on the nodes that refused them. What lets them on other nodes
+is a change that kube-scheduler sees. Where a pod fits, its node is written to.
 
 The write asks the node's agent for a look, and so there may be two. Each wakes all pods that an extender has refused (Kubernetes
-1.30 and 1.31: those that the node would admit). So there is one in `QUIET_SECONDS` at most, and for a pod that does not come in
-spite of it, each pause is longer than the last.
+1.30 and 1.31: those that the node would admit). So there is at most one in `QUIET_SECONDS`. For a pod that does not come
+in spite of it, each pause is longer than the last.
 """
 
 from __future__ import annotations
