@@ -12,7 +12,7 @@ NUMBERED: Final = {
     "pyproject.toml": re.compile(r'^(version = ")[^"]*(")$', re.MULTILINE),
     "manifests/chart/Chart.yaml": re.compile(r"^((?:version|appVersion): )\S+()$", re.MULTILINE),
 }
-_NEXT: Final = "## Unreleased\n"
+_NEXT: Final = "## [Unreleased]\n"
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
@@ -34,8 +34,8 @@ def order(version: str) -> tuple[int, ...]:
 def notes(root: Path, version: str) -> str:
     """Return what the changelog says of a version; empty where it says nothing."""
     text = (root / CHANGELOG).read_text(encoding="utf-8")
-    found = re.search(rf"^## {re.escape(version)}(?: \([^)\n]*\))?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip() if found else ""
+    section = re.search(rf"^## \[{re.escape(version)}\](?: - \S+)?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return section[1].strip() if section else ""
 
 
 def write_number(root: Path, version: str, day: date) -> None:
@@ -53,6 +53,6 @@ def write_number(root: Path, version: str, day: date) -> None:
         texts[name], count = pattern.subn(rf"\g<1>{version}\g<2>", texts[name])
         if not count:
             raise NoRelease(f"{name}: no version stands there")
-    texts[CHANGELOG] = texts[CHANGELOG].replace(_NEXT, f"{_NEXT}\n## {version} ({day.isoformat()})\n", 1)
+    texts[CHANGELOG] = texts[CHANGELOG].replace(_NEXT, f"{_NEXT}\n## [{version}] - {day.isoformat()}\n", 1)
     for name, text in texts.items():
         (root / name).write_text(text, encoding="utf-8")

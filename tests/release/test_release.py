@@ -1,5 +1,6 @@
 """`make release` writes a version wherever it stands, and gives people files that belong together."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from tests.release.plugin import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CHANGES = "# Changelog\n\n## Unreleased\n\nMore of it.\n\n- One.\n\n## 0.1.0 (2026-01-01)\n\nFirst.\n"
+CHANGES = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.1.0] - 2026-01-01\n\nFirst.\n"
 
 
 @pytest.fixture
@@ -33,10 +34,24 @@ def numbered(tmp_path: Path) -> Path:
 def test_what_was_unreleased_are_the_notes_of_the_release(numbered: Path) -> None:
     """And the next change finds its place above them."""
     write_number(numbered, "0.2.0", date(2026, 11, 23))
-    assert notes(numbered, "0.2.0") == "More of it.\n\n- One."
+    assert notes(numbered, "0.2.0") == "### Added\n\n- One."
     assert notes(numbered, "0.1.0") == "First."
     assert notes(numbered, "Unreleased") == ""
-    assert "## Unreleased\n\n## 0.2.0 (2026-11-23)\n\nMore of it." in (numbered / "CHANGELOG.md").read_text()
+    assert "## [Unreleased]\n\n## [0.2.0] - 2026-11-23\n\n### Added" in (numbered / "CHANGELOG.md").read_text()
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+    """Its kinds of changes come in the same order in each version; what is unreleased comes first, and has notes."""
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert versions[0] == "[Unreleased]"
+    assert [name for name in versions[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name)] == []
+    for version in versions:
+        said = notes(ROOT, version.partition("]")[0].removeprefix("["))
+        headings = re.findall(r"^### (.*)$", said, re.MULTILINE)
+        assert headings == [kind for kind in kinds if kind in headings], version
+    assert notes(ROOT, "Unreleased")
 
 
 def test_program_and_chart_have_one_number(numbered: Path) -> None:
@@ -59,7 +74,7 @@ def test_program_and_chart_have_one_number(numbered: Path) -> None:
         ("0.2", CHANGES, "'0.2' is no version"),
         ("v0.2.0", CHANGES, "is no version"),
         ("0.1.0", CHANGES, "there is a 0.1.0 already"),
-        ("0.2.0", CHANGES.replace("More of it.\n\n- One.\n", ""), "nothing is said under Unreleased"),
+        ("0.2.0", CHANGES.replace("### Added\n\n- One.\n", ""), "nothing is said under Unreleased"),
     ],
 )
 def test_what_is_no_release_changes_nothing(numbered: Path, version: str, changes: str, reason: str) -> None:
@@ -115,7 +130,7 @@ def clone(tmp_path: Path) -> Path:
         (found / "agent/kubelet/api" / stub.name).write_bytes(stub.read_bytes())
     (found / ".venv").symlink_to(Path(sys.executable).parent.parent)
     changelog = found / "CHANGELOG.md"
-    changelog.write_text(changelog.read_text().replace("## Unreleased\n", "## Unreleased\n\n- One more.\n", 1))
+    changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n- One more.\n", 1))
     git(found, "commit", "--quiet", "--all", "--message=Change one thing more")
     return found
 
