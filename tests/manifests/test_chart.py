@@ -1,6 +1,7 @@
 """What the chart makes of values: it renders what was asked for, or refuses with advice."""
 
 import re
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def test_chart_passes_helms_own_checks() -> None:
 def test_scheduler_has_the_version_of_the_cluster() -> None:
     """What a provider appends to the version is no part of the image's tag."""
     rendered = render(cluster="v1.30.4-eks-a737599")
-    assert images(rendered) == {"gputopo:0.1.0", "registry.k8s.io/kube-scheduler:v1.30.4"}
+    assert images(rendered) == {f"gputopo:{version('gputopo')}", "registry.k8s.io/kube-scheduler:v1.30.4"}
 
 
 def test_digest_wins_over_tag() -> None:

@@ -2,7 +2,8 @@
 
 Numbers, changelog and manifests are written; wheel, chart, kubectl plugin, SBOM, image, notes and checksums are made in
 `dist/VERSION`; and then, when all is there, one commit and its tag. Until then nothing is committed: `git checkout .` takes it
-back. With `--tagged` only the files are made, of a commit that has the tag already.
+back. With `--tagged` only the files are made, of a commit that has the tag already. With `--next` only numbers and manifests
+are written: those of the commits before that release.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from shutil import copytree
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from tests.manifests.__main__ import main as manifests
 from tests.manifests.helm import CHART, HelmRefused, HelmUnavailable, helm
-from tests.manifests.rendered import write
 from tests.release import plugin
-from tests.release.numbers import NoRelease, notes, order, write_number
+from tests.release.numbers import NoRelease, notes, order, write_development_number, write_number
 
 ROOT = Path(__file__).resolve().parents[2]
 _REPOSITORY: Final = re.compile(r'^(image:\n(?: +#.*\n)* +repository: )""$', re.MULTILINE)
@@ -55,10 +56,17 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--registry", metavar="HOST/PATH", default="", help="of the image, for the packaged chart")
     parser.add_argument("--tagged", action="store_true", help="only make the files, of the commit that has the tag")
+    parser.add_argument("--next", action="store_true", help="only let the commits before this release have its number")
     asked = parser.parse_args(arguments)
     version = asked.version
     places = Places(asked.archives_at, asked.home, asked.registry)
     try:
+        if asked.next:
+            _check(version)
+            write_development_number(ROOT, version)
+            _write_manifests()
+            print(f"{version}.dev0 is written; commit it.")
+            return 0
         platform = None if asked.without_image else asked.platform
         folder = (files_of_tag if asked.tagged else release)(version, platform, places)
     except (NoRelease, HelmRefused, HelmUnavailable, plugin.NoArchive) as reason:
@@ -75,7 +83,7 @@ def release(version: str, platform: str | None, places: Places) -> Path:
     """Make the release, its image for this platform or, with `None`, not at all; return the folder with what people download."""
     _check(version)
     write_number(ROOT, version, datetime.now(UTC).date())
-    write()
+    _write_manifests()
     folder = _make_files(version, platform, places)
     _git("commit", "--quiet", "--all", f"--message=Release {version}")
     _git("tag", "--annotate", f"v{version}", f"--message=gputopo {version}")
@@ -141,6 +149,11 @@ def with_image(values: str, repository: str) -> str:
 def with_home(chart: str, home: str, version: str) -> str:
     """Write a repository's address, and the tag of a version, into the text of a Chart.yaml."""
     return chart.replace("/main/docs/", f"/v{version}/docs/").replace(plugin.URL, home)
+
+
+def _write_manifests() -> None:
+    if manifests([]) != 0:
+        raise NoRelease("manifests and tables were not written")
 
 
 def _refuse_changes() -> None:

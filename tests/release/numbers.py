@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Final
 
 CHANGELOG: Final = "CHANGELOG.md"
-NUMBERED: Final = {
-    "pyproject.toml": re.compile(r'^(version = ")[^"]*(")$', re.MULTILINE),
-    "manifests/chart/Chart.yaml": re.compile(r"^((?:version|appVersion): )\S+()$", re.MULTILINE),
-}
 _NEXT: Final = "## [Unreleased]\n"
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
 class NoRelease(Exception):
     """There can be no such release; the text says why."""
+
+
+def chart_version(version: str) -> str:
+    """Return the same version as Helm writes it, which is by semantic versioning.
+
+    >>> chart_version("0.2.0"), chart_version("0.2.0.dev0")
+    ('0.2.0', '0.2.0-dev.0')
+    """
+    return version.replace(".dev", "-dev.")
+
+
+_NUMBERED: Final = (
+    ("pyproject.toml", re.compile(r'^(version = ")[^"]*(")$', re.MULTILINE), str),
+    ("manifests/chart/Chart.yaml", re.compile(r"^(appVersion: )\S+()$", re.MULTILINE), str),
+    ("manifests/chart/Chart.yaml", re.compile(r"^(version: )\S+()$", re.MULTILINE), chart_version),
+)
 
 
 def order(version: str) -> tuple[int, ...]:
@@ -48,11 +61,29 @@ def write_number(root: Path, version: str, day: date) -> None:
         raise NoRelease(f"{CHANGELOG}: nothing is said under Unreleased")
     if notes(root, version):
         raise NoRelease(f"{CHANGELOG}: there is a {version} already")
-    texts = {name: (root / name).read_text(encoding="utf-8") for name in (*NUMBERED, CHANGELOG)}
-    for name, pattern in NUMBERED.items():
-        texts[name], count = pattern.subn(rf"\g<1>{version}\g<2>", texts[name])
+    texts = _numbered(root, version)
+    changes = (root / CHANGELOG).read_text(encoding="utf-8")
+    texts[CHANGELOG] = changes.replace(_NEXT, f"{_NEXT}\n## [{version}] - {day.isoformat()}\n", 1)
+    _write(root, texts)
+
+
+def write_development_number(root: Path, version: str) -> None:
+    """Write the number that the commits before a release have; raises `NoRelease` before anything is written."""
+    order(version)
+    _write(root, _numbered(root, f"{version}.dev0"))
+
+
+def _numbered(root: Path, version: str) -> dict[str, str]:
+    """Return the texts of the files that say the number, with this one."""
+    texts: dict[str, str] = {}
+    for name, pattern, written in _NUMBERED:
+        text = texts.get(name) or (root / name).read_text(encoding="utf-8")
+        texts[name], count = pattern.subn(rf"\g<1>{written(version)}\g<2>", text)
         if not count:
             raise NoRelease(f"{name}: no version stands there")
-    texts[CHANGELOG] = texts[CHANGELOG].replace(_NEXT, f"{_NEXT}\n## [{version}] - {day.isoformat()}\n", 1)
+    return texts
+
+
+def _write(root: Path, texts: Mapping[str, str]) -> None:
     for name, text in texts.items():
         (root / name).write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ import yaml
 
 from tests.manifests.helm import CHART, HelmUnavailable, executable, helm
 from tests.release.__main__ import with_home, with_image
-from tests.release.numbers import NoRelease, notes, write_number
+from tests.release.numbers import NoRelease, notes, write_development_number, write_number
 from tests.release.plugin import PLATFORMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +66,27 @@ def test_program_and_chart_have_one_number(numbered: Path) -> None:
         "pyproject.toml": ['version = "77.0.1"'],
         "manifests/chart/Chart.yaml": ["version: 77.0.1", "appVersion: 77.0.1"],
     }
+
+
+def test_commits_before_a_release_have_its_number(numbered: Path) -> None:
+    """As Python and images write it, and as Helm does."""
+    write_development_number(numbered, "77.0.1")
+    assert 'version = "77.0.1.dev0"' in (numbered / "pyproject.toml").read_text().splitlines()
+    chart = yaml.safe_load((numbered / "manifests/chart/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("77.0.1-dev.0", "77.0.1.dev0")
+    assert (numbered / "CHANGELOG.md").read_text() == CHANGES
+    write_number(numbered, "77.0.1", date(2026, 11, 23))
+    chart = yaml.safe_load((numbered / "manifests/chart/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("77.0.1", "77.0.1")
+
+
+@pytest.mark.parametrize("version", ["0.2", "0.2.0.dev0", "v0.2.0"])
+def test_only_a_release_has_commits_before_it(numbered: Path, version: str) -> None:
+    """Nothing is written for what is no version."""
+    before = (numbered / "pyproject.toml").read_text()
+    with pytest.raises(NoRelease, match="is no version"):
+        write_development_number(numbered, version)
+    assert (numbered / "pyproject.toml").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -199,6 +220,7 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     assert not [name for name in inside if name.startswith("tests/")]
     rendered = "\n".join(file.read_text() for file in (clone / "manifests/rendered").rglob("*.yaml"))
     assert ":9.8.7" in rendered
+    subprocess.run([sys.executable, "-m", "tests.manifests", "--check"], cwd=clone, check=True)
     sums = (folder / "SHA256SUMS").read_text()
     places = ("--registry=registry.example.org/someone", "--home=https://example.org/someone")
     made_again = released(clone, "9.8.7", "--tagged", *places)
@@ -215,6 +237,10 @@ def test_a_release_is_one_commit_its_tag_and_files_that_belong_together(
     )  # fmt: skip
     again = released(clone, "9.8.6")
     assert (again.returncode, again.stderr) == (1, "release: 9.8.6 does not come after 9.8.7\n")
+    begun = released(clone, "9.9.0", "--next")
+    assert (begun.returncode, begun.stdout) == (0, "9.9.0.dev0 is written; commit it.\n"), begun.stderr
+    assert "manifests/chart/Chart.yaml" in git(clone, "diff", "--name-only").split()
+    git(clone, "checkout", ".")
     (clone / "README.md").write_text("changed")
     changed = released(clone, "9.9.0")
     assert changed.returncode == 1
