@@ -142,11 +142,12 @@ PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no fast test notices (hours)
 	$(BIN)/python -m tests.mutation $(PATHS)
 
-lint: venv ## Check style, types and import rules
+lint: venv ## Check style, types, import rules, and the sentences of pages and docstrings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose --all
 
 docs: venv ## Make a site of docs/ in site/; a dead link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
