@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release release-files next image-archive bench profile report audit sbom licences docs-version clean
+.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release release-files image-archive bench profile report audit sbom licences docs-version clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,7 @@ release-files: venv ## Make only the files of VERSION, whose tag is checked out;
 	@test -n "$(VERSION)" || { echo "release-files: which one? VERSION=X.Y.Z" >&2; exit 1; }
 	$(RELEASE) --tagged
 
+.PHONY: next
 next: venv ## Let the commits before the release VERSION=X.Y.Z have its number, X.Y.Z.dev0; commit the changed files
 	@test -n "$(VERSION)" || { echo "next: which one? VERSION=X.Y.Z" >&2; exit 1; }
 	$(BIN)/python -m tests.release $(VERSION) --next

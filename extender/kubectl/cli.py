@@ -1,9 +1,8 @@
-"""`kubectl gputopo`: who has which GPUs and why a pod waits.
+"""`kubectl gputopo`: show who has which GPUs, and why a pod waits.
 
-A running extender is asked where its URL is given, for example after `kubectl port-forward` to its port. Otherwise, or
-where it does not answer, the same code decides here from the annotations alone. That is an estimate, since only the
-extender knows which GPUs it holds between prioritize and bind. That needs `list` on nodes and pods and nothing of ours
-that runs.
+With --extender a running extender answers, for example after `kubectl port-forward`. Otherwise, or if it does not answer, the
+same code decides from the annotations alone. That needs `list` on nodes and pods. It is an estimate: only the extender knows
+which GPUs it holds for pods being bound.
 
 Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
