@@ -154,7 +154,13 @@ def test_all_are_the_pages_and_the_product(
 ) -> None:
     """Other files have readers of their own."""
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    for name in ("README.md", "docs/how-to/install.md", "docs/index.md", "manifests/chart/README.md", "tests/golden/b.md"):
+    for name in (
+        "README.md",
+        "docs/how-to/install.md",
+        "docs/index.md",
+        "manifests/chart/README.md",
+        "tests/golden/b.md",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("Words.\n")
     for name in ("agent/a.py", "tests/b.py"):
