@@ -1,4 +1,4 @@
-"""The page on installing: the images of the rendered copy, for clusters without access to other registries."""
+"""The page on the chart: the images of the rendered copy, for clusters without access to other registries."""
 
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.made_tables import MadeTables
@@ -15,4 +15,4 @@ def table() -> str:
     return "\n".join(("| image | containers |", "|---|---|", *rows, ""))
 
 
-IMAGES = MadeTables(MANIFESTS.parent / "docs" / "how-to" / "install.md", {"images": table})
+IMAGES = MadeTables(MANIFESTS.parent / "docs" / "reference" / "chart.md", {"images": table})

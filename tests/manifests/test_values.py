@@ -72,7 +72,7 @@ def test_the_readme_lists_the_values_as_they_are() -> None:
     assert sorted(named) == sorted({*paths(yaml.safe_load(VALUES))})
 
 
-def test_the_page_on_installing_lists_the_images_of_the_rendered_copy() -> None:
+def test_the_page_on_the_chart_lists_the_images_of_the_rendered_copy() -> None:
     """`make manifests` would change nothing."""
     assert not IMAGES.outdated()
     assert "registry.k8s.io/kube-scheduler:" in IMAGES.tables["images"]()
