@@ -94,6 +94,7 @@ def test_a_value_that_does_not_exist_is_noticed(path: str) -> None:
     assert not exists(path)
 
 
+@pytest.mark.usefixtures("helm_is_here")
 @pytest.mark.parametrize("command", RELEASES, ids=str)
 def test_the_chart_takes_what_a_command_sets(command: Command) -> None:
     """Each value by itself and all of them together."""
@@ -101,6 +102,7 @@ def test_the_chart_takes_what_a_command_sets(command: Command) -> None:
     assert "kind: DaemonSet" in rendered(*options)
 
 
+@pytest.mark.usefixtures("helm_is_here")
 @pytest.mark.parametrize("values", [*examples()])
 def test_the_chart_takes_what_an_example_sets(values: Any, tmp_path: Path) -> None:
     """As a file of values."""
