@@ -29,10 +29,10 @@ def first_cells(page: str) -> list[str]:
     return re.findall(r"`([^`]+)`", " ".join(rows))
 
 
-def test_keys_page_lists_every_key_once() -> None:
+def test_annotations_page_lists_every_key_once() -> None:
     """Each constant of `topology.annotations.keys` has a row of its own."""
     known = [value for name, value in vars(keys).items() if name.isupper() and not name.endswith("_PREFIX")]
-    assert sorted(cell for cell in first_cells("reference/keys.md") if OURS.fullmatch(cell)) == sorted(known)
+    assert sorted(cell for cell in first_cells("reference/annotations.md") if OURS.fullmatch(cell)) == sorted(known)
 
 
 def test_no_page_names_a_key_that_does_not_exist() -> None:
