@@ -1,4 +1,4 @@
-"""`gputopo-agent`: tells the cluster what GPUs this node has, how they are wired and how they are.
+"""`gputopo-agent`: publish this node's GPUs, their links and their health.
 
 Exit codes: 0 yes, 1 a clear no (no driver, no GPU, no credentials), 2 bad usage or input.
 """
@@ -39,18 +39,20 @@ class OnceOutput(StrEnum):
 
 @app.command(help=__doc__)
 def run(
-    once: Annotated[bool, typer.Option("--once", help="Print what this node is, without a cluster, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print this node's topology, without a cluster, and exit.")
+    ] = False,
     output: Annotated[OnceOutput | None, typer.Option("-o", "--output", help="What --once prints.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="An AgentConfiguration in YAML.")] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the whole configuration and end.")
+        bool, typer.Option("--print-config", help="Print the configuration in force, and exit.")
     ] = False,
-    node_name: Annotated[str | None, typer.Option("--node-name", help="This node's name; else NODE_NAME.")] = None,
+    node_name: Annotated[str | None, typer.Option("--node-name", help="This node's name. Default: NODE_NAME.")] = None,
     interval: Annotated[
-        str | None, typer.Option("--interval", help="Between two discoveries of the node, as 30s.")
+        str | None, typer.Option("--interval", help="Time between two discoveries of the node, such as 30s.")
     ] = None,
-    kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", help="Else the pod's service account.")] = None,
-    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
+    kubeconfig: Annotated[str | None, typer.Option("--kubeconfig", help="Default: the pod's service account.")] = None,
+    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and exit.")] = False,
 ) -> None:
     """Watch this node's GPUs, their NVLinks and their health, and publish them as annotations of its Node."""
     if print_version:

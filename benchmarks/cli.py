@@ -27,7 +27,7 @@ def _print_version(wanted: bool) -> None:
 def bench(
     print_version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit."),
     ] = False,
 ) -> None:
     """Take what stands before the command."""

@@ -23,7 +23,7 @@ def bandwidth(
     more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further folders.")] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Compare predicted bandwidth with published measurements, those it was fitted on and those that check it apart."""
+    """Compare predicted bandwidth with published measurements, fitted and unseen ones."""
     from benchmarks.accuracy.bandwidth import as_text, compare, summarise
     from benchmarks.accuracy.measurements import UnreadableMeasurements, default_table, read_measurements
 
@@ -66,10 +66,12 @@ def placement(
     quick: Annotated[
         bool, typer.Option("--quick", help="One workload, few policies and seeds: less than a minute.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
+    ] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Place the same jobs by the product's decision and by its peers' rules, and measure what comes of it."""
+    """Place the same jobs by gputopo and by its peers' rules, and compare the results."""
     from benchmarks.placement.command import COMPARED, BadExperiment, experiment_of, metrics_of, summary
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.processes import ProcessLost
@@ -131,10 +133,12 @@ def report_placement(
     rows: Annotated[
         Path | None, typer.Option("--rows", help="Do not run: take the rows.json of an earlier run.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
+    ] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Run the placement experiments and write a page with tables, figures and the raw figures beside it."""
+    """Run the placement experiments, and write a page with tables, figures and raw data."""
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.registry import SCENARIOS
     from benchmarks.placement.report.command import BadRows, measure, prepare, read_measured, write_page
@@ -168,9 +172,11 @@ def compare(
         int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Three orders of arrival and fewer peers.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes.")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
+    ] = os.cpu_count() or 1,
 ) -> None:
-    """Say on one page what gputopo would gain on your own cluster."""
+    """Report on one page what gputopo would gain on your cluster."""
     from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, parts_of, what_was_cut
     from benchmarks.placement.gain.words import TITLE
     from benchmarks.placement.processes import ProcessLost

@@ -15,13 +15,14 @@ from benchmarks.health.facts import UnreadableFact, read_facts
 
 
 def health(
-    file: Annotated[Path, typer.Argument(help="Facts, one JSON object a line: t, gpu, and what was told.")],
+    file: Annotated[Path, typer.Argument(help="Events, one JSON object a line.")],
     until: Annotated[
-        float | None, typer.Option("--until", help="How long time goes on, in seconds; default until nothing changes.")
+        float | None,
+        typer.Option("--until", help="End of the time, in seconds; default when nothing changes any more."),
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Show each change of state that a sequence of facts brings to the GPUs of a node, and to their links."""
+    """Show how a sequence of events changes the state of GPUs and of their links."""
     try:
         facts = read_facts(file)
     except OSError as error:
@@ -33,7 +34,7 @@ def health(
 
 
 def health_year(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated, of eight GPUs each.")] = 1_000,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Simulated nodes, of eight GPUs each.")] = 1_000,
     days: Annotated[float, typer.Option("--days", min=1, help="How long.")] = 365.0,
     seed: Annotated[int, typer.Option("--seed", help="The first of the seeds.")] = 1,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Years, each with random numbers of its own.")] = 5,
@@ -41,7 +42,7 @@ def health_year(
         float, typer.Option("--repair-hours", min=0, help="From an error to the reset, or reboot, that it needs.")
     ] = 4.0,
     round_days: Annotated[
-        float, typer.Option("--round-days", min=0.01, help="How often people test the GPUs that are out.")
+        float, typer.Option("--round-days", min=0.01, help="How often people test the unusable GPUs.")
     ] = 7.0,
     published_only: Annotated[
         bool, typer.Option("--published-only", help="Leave out the kinds of incidents whose rate is assumed.")
@@ -51,7 +52,7 @@ def health_year(
     ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Let GPUs fall sick at published rates, and compare what each policy loses and hands to jobs."""
+    """Simulate GPUs that become sick at published rates, and compare health policies."""
     from benchmarks.health.year.incidents import DAY, HOUR, Fleet
     from benchmarks.health.year.kinds import KINDS
     from benchmarks.health.year.operators import Operator

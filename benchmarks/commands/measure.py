@@ -16,18 +16,20 @@ def measure(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Of the Jobs; default the context's.")
     ] = None,
-    max_jobs: Annotated[int, typer.Option("--max-jobs", min=1, help="Kinds of machines in one go.")] = 4,
-    max_sets: Annotated[int, typer.Option("--max-sets", min=1, max=256, help="Kinds of sets of each machine.")] = 32,
+    max_jobs: Annotated[int, typer.Option("--max-jobs", min=1, help="Node types in one run.")] = 4,
+    max_sets: Annotated[
+        int, typer.Option("--max-sets", min=1, max=256, help="Kinds of GPU sets of each node type.")
+    ] = 32,
     runs: Annotated[int, typer.Option("--runs", min=1, max=20, help="Of each set.")] = 3,
     timeout: Annotated[int, typer.Option("--timeout", min=60, help="Of each Job, in seconds.")] = 1800,
-    again: Annotated[bool, typer.Option("--again", help="Measure kinds of machines anew that are measured.")] = False,
-    file: Annotated[Path | None, typer.Option("--file", help="Keep the figures there, beside those it has.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure again what is measured already.")] = False,
+    file: Annotated[Path | None, typer.Option("--file", help="Add the figures to this file.")] = None,
     configmap: Annotated[
-        str | None, typer.Option("--configmap", help="Keep them in this ConfigMap, [NAMESPACE/]NAME.")
+        str | None, typer.Option("--configmap", help="Add them to this ConfigMap, [NAMESPACE/]NAME.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be measured.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be measured.")] = False,
     command: Annotated[str, typer.Option("--command", help="The program in the image.")] = "all_reduce_perf",
-    scheduler: Annotated[str, typer.Option("--scheduler", help="Who places the Jobs' pods.")] = "gputopo",
+    scheduler: Annotated[str, typer.Option("--scheduler", help="Scheduler of the Jobs' pods.")] = "gputopo",
     resource: Annotated[str, typer.Option("--resource", help="The resource that counts GPUs.")] = "nvidia.com/gpu",
     priority_class: Annotated[
         str | None, typer.Option("--priority-class", help="Of the Jobs' pods; a low one makes room for others.")
@@ -38,9 +40,9 @@ def measure(
     context: Annotated[str | None, typer.Option("--context", help="Instead of the current context.")] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Run nccl-tests on an idle node of each kind of machine, one kind of set after the other; exit 1 where some failed.
+    """Run nccl-tests on an idle node of each type, one kind of GPU set after the other. Exit 1 if some failed.
 
-    Each Job takes its whole node, so that nobody is disturbed and nobody disturbs. All Jobs are removed at the end.
+    Each Job takes its whole node. All Jobs are removed at the end.
     """
     from benchmarks.measure.command import Limits, Place, measure_cluster
     from benchmarks.measure.job import Wanted

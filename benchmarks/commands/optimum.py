@@ -31,19 +31,19 @@ class OptimumFormat(StrEnum):
 
 
 def optimum(
-    source: Annotated[str, typer.Argument(help="A catalogue name, or whatever else `show` reads.")],
-    load: Annotated[float, typer.Option("--load", help="GPUs asked for on average, over those there are.")],
-    machines: Annotated[int, typer.Option("--machines", min=1, max=2, help="Of this kind.")] = 1,
-    mix: Annotated[str, typer.Option("--mix", help="Pods by GPUs asked for: size=share.")] = "1=40,2=35,4=25",
-    shares: Annotated[
-        str | None, typer.Option("--shares", help="Pods that share a GPU, by what they take: GiB=share, beside --mix.")
+    source: Annotated[str, typer.Argument(help="A catalogue name, or another source that `show` reads.")],
+    load: Annotated[float, typer.Option("--load", help="Requested GPUs on average, divided by existing GPUs.")],
+    machines: Annotated[int, typer.Option("--machines", min=1, max=2, help="Nodes of this type.")] = 1,
+    mix: Annotated[str, typer.Option("--mix", help="Pods by requested GPUs: size=share.")] = "1=40,2=35,4=25",
+    shares: Annotated[str | None, typer.Option("--shares", help="Further pods that share a GPU: GiB=share.")] = None,
+    policies: Annotated[
+        str | None, typer.Option("--policies", help="Policies to compare, with commas between.")
     ] = None,
-    policies: Annotated[str | None, typer.Option("--policies", help="To compare, with commas between.")] = None,
     output: Annotated[OptimumFormat, typer.Option("--output", "-o")] = OptimumFormat.TABLE,
 ) -> None:
-    """Find the best rule that never refuses what fits, exactly, and say how far below it the product and its peers stay.
+    """Compute the best rule that never refuses what fits, and how far below it gputopo and its peers stay.
 
-    Pods come at random and run for a random time. What counts is the worth of the pods that run, in the product's own measure.
+    Pods arrive at random and run for a random time. What counts is the value of the running pods, as gputopo measures it.
     """
     from benchmarks.optimum.comparison import POLICIES, POLICIES_WITH_SHARES, compare
     from benchmarks.optimum.most_pods import MOST_PODS

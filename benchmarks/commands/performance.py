@@ -15,24 +15,24 @@ Candidates = Annotated[
 
 
 def latency(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Simulated nodes.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=1, help="Scheduled one after another.")] = 2000,
     candidates: Candidates = 16,
     binds_at_once: Annotated[
         int, typer.Option("--binds-at-once", min=0, help="Binds of a burst at the end; 0: no burst.")
     ] = 30,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Filter too where pods share GPUs of half of the nodes.")
+        bool, typer.Option("--shared", help="Measure filter also where pods share GPUs of half of the nodes.")
     ] = False,
     gpushare: Annotated[
         Path | None, typer.Option("--gpushare", help="The program of gpushare-scheduler-extender, a peer in Go.")
     ] = None,
     worst: Annotated[
-        bool, typer.Option("--worst", help="Beside nodes that are all of different classes, or of random shapes, too.")
+        bool, typer.Option("--worst", help="Measure also nodes that all differ, and nodes of random shapes.")
     ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Measure the verbs over HTTP beside the floor of a handler that only echoes the names."""
+    """Measure the verbs over HTTP, and a handler that only echoes the names."""
     from benchmarks.performance.latency import Load, as_text, measure
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
@@ -47,7 +47,7 @@ def latency(
 
 
 def scheduler(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 1000,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Simulated nodes.")] = 1000,
     pods: Annotated[int, typer.Option("--pods", min=2, help="Waiting when the scheduler starts.")] = 300,
     percentage: Annotated[
         int, typer.Option("--percentage-of-nodes-to-score", min=0, max=100, help="0: kube-scheduler's own choice.")
@@ -83,7 +83,7 @@ def scheduler(
 
 
 def state(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many are simulated.")] = 5000,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Simulated nodes.")] = 5000,
     pods: Annotated[int, typer.Option("--pods", min=0, help="Running already, on all nodes together.")] = 50_000,
     events: Annotated[
         int, typer.Option("--events", min=0, help="Of a burst of changes, once it is ready; 0: no burst.")
@@ -91,7 +91,7 @@ def state(
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the burst takes.")] = 10,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Measure how long the extender takes to know a whole cluster, its memory, and what a burst of events does to it."""
+    """Measure the extender's start, its memory, and the effect of a burst of events."""
     from benchmarks.performance.state import as_text, measure
     from benchmarks.processes.process import NotReady
 
@@ -111,7 +111,7 @@ def curves(
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
-    """Measure how the extender's CPU and memory grow with nodes, pods, kinds of machines, GPUs of a node, waiting pods."""
+    """Measure how the extender's CPU and memory grow with nodes, pods, node types, GPUs of a node, and waiting pods."""
     from benchmarks.performance.curves import POINTS, Curve, as_text, measure
     from benchmarks.processes.process import NotReady
 

@@ -26,9 +26,9 @@ def served(
     seeds: Annotated[int, typer.Option("--seeds", min=1)] = 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Let pods come until they ask for 130 % of all GPUs, through the extender's own filter and bind, beside the simulator.
+    """Run a trace of shared GPUs through the extender's own filter and bind, and through the simulator.
 
-    Pods without GPUs do not come to an extender, so nobody meets them here.
+    Pods arrive until they request 130 % of all GPUs. Pods without GPUs are left out.
     """
     from benchmarks.placement.command import summary
     from benchmarks.placement.traces.files import BadTrace

@@ -78,7 +78,7 @@ def show(
     gpu_model: GpuModel = None,
     output: Annotated[ShowFormat, typer.Option("--output", "-o")] = ShowFormat.MATRIX,
 ) -> None:
-    """Show a topology: as nvidia-smi prints it, as JSON, as a picture, or as the annotation of a simulated node."""
+    """Show a topology as a matrix, as JSON, as a picture, or as the annotation of a simulated node."""
     node = _load(source, gpu_model)
     match output:
         case ShowFormat.MATRIX:
@@ -98,11 +98,9 @@ def plan_gpus(
         int | None, typer.Option("--gpu-memory-gib", min=1, help="GiB of one GPU that the pod asks for instead.")
     ] = None,
     shared: Annotated[
-        str | None, typer.Option("--shared", help="GiB that others have of GPUs by index, 0=60,3=20.")
+        str | None, typer.Option("--shared", help="GiB that others use, by index of the GPU: 0=60,3=20.")
     ] = None,
-    reserve: Annotated[
-        int, typer.Option("--reserve-gib", min=0, help="GiB of each GPU that no share gets: what its driver keeps.")
-    ] = 0,
+    reserve: Annotated[int, typer.Option("--reserve-gib", min=0, help="GiB of each GPU that the driver keeps.")] = 0,
     free: Annotated[
         str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all not shared.")
     ] = None,
@@ -115,13 +113,13 @@ def plan_gpus(
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--measured", help="Figures to put in the place of predictions, as `measure` writes them."),
+        typer.Option("--measured", help="Measured bandwidths to use instead of predictions, from `measure`."),
     ] = None,
     output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
 ) -> None:
-    """Choose the best GPUs of one node for a pod, or the GPU for its share; exit 1 when none will do.
+    """Choose the best GPUs of one node for a pod, or the GPU for its share. Exit 1 if none fits.
 
-    One GPU alone has neither an affinity nor a bandwidth, and meets any floor: both are null in the JSON.
+    A single GPU has no affinity and no bandwidth: both are null in the JSON.
     """
     if (gpus is None) == (gpu_memory is None):
         refuse("a pod asks for --gpus or for --gpu-memory-gib, one of them")
@@ -199,12 +197,12 @@ def value(
     free: Annotated[str | None, typer.Option("--free", help="Indexes of the free GPUs, 0,1,4-7; default all.")] = None,
     demand: Annotated[
         str | None,
-        typer.Option("--demand", help="Pods to come by size, 1:0.4,2:0.35,4:0.25; default the built-in mix."),
+        typer.Option("--demand", help="Future pods by size, 1:0.4,2:0.35,4:0.25; default the built-in mix."),
     ] = None,
     gpu_model: GpuModel = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Say what free GPUs are worth to the pods to come, what each size of pod would take of them, and what that costs."""
+    """Show what free GPUs are worth to future pods, and what placing a pod of each size would cost."""
     node = _load(source, gpu_model)
     answer = explain_value(node, _free_mask(node, free), Weights(demand=_demand(demand)) if demand else Weights())
     reply(output, answer, describe_value(answer))
@@ -219,7 +217,7 @@ def _demand(text: str) -> tuple[tuple[int, float], ...]:
 
 
 def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT) -> None:
-    """List the machines of the catalogue."""
+    """List the node types of the catalogue."""
     rows = [
         {"machine": name, "gpus": len(entry.build()), "description": entry.description}
         for name, entry in MACHINES.items()

@@ -1,8 +1,8 @@
 """`kubectl gputopo`: show who has which GPUs, and why a pod waits.
 
 With --extender a running extender answers, for example after `kubectl port-forward`. Otherwise, or if it does not answer, the
-same code decides from the annotations alone. That needs `list` on nodes and pods. It is an estimate: only the extender knows
-which GPUs it holds for pods being bound.
+same code decides from the annotations alone. That needs `list` on nodes and pods. It is an estimate: only the extender knows which
+GPUs it holds for pods that are being bound.
 
 Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
@@ -104,7 +104,7 @@ def node(
     form: Form,
     name: Name,
 ) -> None:
-    """Show one node: its wires, who has its GPUs, and what the free ones are worth together."""
+    """Show one node: its links, who has its GPUs, and the bandwidth of the free ones."""
     detail = source.answer(
         lambda url: extender_client.node(url, name), lambda: inspection.node(source.state(), name, source.now)
     )
@@ -121,7 +121,7 @@ def pod(
     watch: Watch = False,
     namespace: Namespace = None,
 ) -> None:
-    """Show one pod: the GPUs that it has, or where it could go now and why not elsewhere."""
+    """Show one pod: its GPUs, or where it could go now, and why not elsewhere."""
     within = namespace or source.place.namespace
 
     def explained(state: ClusterState) -> Explanation:
@@ -143,10 +143,10 @@ def why_not(
     source: Source,
     form: Form,
     name: Name,
-    node: Annotated[str, typer.Option("--node", help="That node alone, GPUs or not.")] = "",
+    node: Annotated[str, typer.Option("--node", help="This node only, with or without GPUs.")] = "",
     namespace: Namespace = None,
 ) -> None:
-    """Say of each node why a pod does not fit there, and what would help; of a placed pod what its node was preferred to."""
+    """Explain for each node why a pod does not fit, and what would help; for a placed pod, what its node was preferred to."""
     within = namespace or source.place.namespace
 
     def estimate() -> Why:
@@ -168,7 +168,9 @@ def what_would_be(
     source: Source,
     form: Form,
     manifest: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="Instead of a manifest: a pod of so many GPUs.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Instead of a manifest: a pod with this number of GPUs.")
+    ] = None,
     required_affinity: Annotated[
         str | None, typer.Option(help="With --gpus: nvlink, pcie-switch or numa-node.")
     ] = None,
@@ -177,11 +179,11 @@ def what_would_be(
     sharing_class: Annotated[str | None, typer.Option(help="With --gpu-memory-gib: such as prod.")] = None,
     gpu_model: Annotated[str | None, typer.Option(help="Instead of a manifest's: such as *a100*.")] = None,
     evict: Annotated[
-        list[str] | None, typer.Option(help="As though this pod, [NAMESPACE/]NAME, were gone; may be said again.")
+        list[str] | None, typer.Option(help="Assume that this pod, [NAMESPACE/]NAME, is gone; may be repeated.")
     ] = None,
     namespace: Namespace = None,
 ) -> None:
-    """Show where a pod could go if it were created now, and why not elsewhere; nothing is written."""
+    """Show where a pod could go if it were created now, and why not elsewhere. Nothing is written."""
     wants = {
         "required-affinity": required_affinity,
         "min-bandwidth": min_bandwidth,
@@ -216,7 +218,7 @@ def what_would_be(
 
 @verb(app, "status")
 def show_status(source: Source, form: Form) -> None:
-    """Show the cluster as a whole, and all that needs somebody, with what to do; exit 1 where something does."""
+    """Show the whole cluster, each problem, and what to do about it. Exit 1 if there is a problem."""
     told = status(source.state(), source.control_plane())
     print_status(told, form)
     if told.findings:
@@ -225,7 +227,7 @@ def show_status(source: Source, form: Form) -> None:
 
 @verb(app, "fragmentation", without=("extender", "scheduler_names"))
 def show_fragmentation(source: Source, form: Form) -> None:
-    """Show how many pods of each size fit now, how many would if the cluster were empty, and who stands in the way."""
+    """Show how many pods of each size fit now, how many would in an empty cluster, and which pods are in the way."""
     told = fragmentation(source.state())
     print_fragmentation(told, form)
 
@@ -237,7 +239,7 @@ def show_measured(
     snapshot: SnapshotFile = None,
     extender: Url = None,
 ) -> None:
-    """Show what was measured beside what is predicted, farthest off first; only a running extender knows."""
+    """Show measured and predicted bandwidth, largest difference first. Needs --extender."""
     if snapshot is not None:
         fail(
             f"{snapshot} does not hold what was measured, as no snapshot does: ask a running extender, with --extender"
@@ -257,10 +259,10 @@ def show_measured(
 def show_use(
     source: Source,
     form: Form,
-    name: Annotated[str, typer.Argument(metavar="[NODE]", help="That node alone.")] = "",
-    idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that somebody holds and does not use.")] = False,
+    name: Annotated[str, typer.Argument(metavar="[NODE]", help="This node only.")] = "",
+    idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that a pod holds and does not use.")] = False,
 ) -> None:
-    """Show what GPUs do and who holds them, as the agents' metrics tell it; exit 1 where no agent tells."""
+    """Show the use of each GPU and who holds it, from the agents' metrics. Exit 1 if no agent answers."""
     heard, state = _heard(source, name), source.state()
     names = [each for each in inspection.node_names(state) if name in ("", each)]
     if name and not names:
@@ -283,7 +285,7 @@ def _heard(source: Source, node: str) -> Heard:
 
 @verb(app, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_drift(source: Source, form: Form) -> None:
-    """Show the pods that have other GPUs than was planned, or than the ledgers say; exit 1 where there are some."""
+    """Show the pods whose GPUs differ from the plan or from the ledger. Exit 1 if there are any."""
     told = drift(source.state())
     print_drift(told, form)
     if told.differences:
@@ -293,12 +295,12 @@ def show_drift(source: Source, form: Form) -> None:
 @app.command("snapshot")
 def take_snapshot(
     to: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or `-`.")],
-    use: Annotated[bool, typer.Option("--use", help="With what GPUs do, for `top`; the agents are asked.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Include the use of GPUs, from the agents, for `top`.")] = False,
     file: File = None,
     context: Context = None,
     extender: Url = None,
 ) -> None:
-    """Write the cluster into a file that --snapshot takes: to ask later, or elsewhere; it holds no secrets."""
+    """Write the cluster into a file for --snapshot, to examine it later or elsewhere. It holds no secrets."""
     place = kubeconfig(file, context)
     found = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
     if use:
@@ -312,7 +314,7 @@ def take_snapshot(
 
 @verb(app, "replay", without=("extender", "tolerated_taints"))
 def decide_all(source: Source, form: Form) -> None:
-    """Decide about all pods that wait, one after the other, by their GPUs alone; nothing is written."""
+    """Place all waiting pods one after the other, by their GPUs alone. Nothing is written. Exit 1 if one still waits."""
     told = replay(source.state(), source.now)
     print_replay(told, form)
     if any(not step.pod.node for step in told.steps):

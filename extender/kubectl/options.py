@@ -25,7 +25,7 @@ def _print_version(wanted: bool) -> None:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Format = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
-Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without their heads.")]
+Headless = Annotated[bool, typer.Option("--no-headers", help="Print tables without headings.")]
 File = Annotated[Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")]
 Context = Annotated[str | None, typer.Option(help="Instead of the kubeconfig's current context.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Instead of the context's namespace.")]
@@ -35,7 +35,7 @@ SchedulerNames = Annotated[
     typer.Option(
         "--scheduler-name",
         envvar="GPUTOPO_SCHEDULER_NAME",
-        help="A scheduler that asks gputopo, by default `gputopo`; may be said again.",
+        help="A scheduler that uses gputopo, by default `gputopo`; may be repeated.",
     ),
 ]
 ToleratedTaints = Annotated[
@@ -43,11 +43,12 @@ ToleratedTaints = Annotated[
     typer.Option(
         "--tolerated-taint",
         envvar="GPUTOPO_TOLERATED_TAINT",
-        help="Key of a taint that all pods with GPUs tolerate, beside --resource; may be said again.",
+        help="Key of a taint that all pods with GPUs tolerate; may be repeated.",
     ),
 ]
 Url = Annotated[
-    str | None, typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, to ask it.")
+    str | None,
+    typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, which then answers."),
 ]
 SnapshotFile = Annotated[
     Path | None,
@@ -55,9 +56,9 @@ SnapshotFile = Annotated[
 ]
 Version = Annotated[
     bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end."),
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit."),
 ]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and print what changes, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Continue, and print changes, until Ctrl-C.")]
 
 _OF_ALL: Final[dict[str, tuple[Any, Any]]] = {
     "output": (Format, Output.TABLE),

@@ -18,16 +18,20 @@ from extender.kubectl.reading import ask, fail, kubeconfig, say_no
 from topology.annotations.overrides import Override, Word
 
 Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
-Gpus = Annotated[list[str], typer.Argument(metavar="GPU", help="UUIDs, or indexes as nvidia-smi counts them.")]
+Gpus = Annotated[list[str], typer.Argument(metavar="GPU", help="UUIDs, or indexes as in nvidia-smi.")]
 MAX_HOURS = 100 * 366 * 24.0
-Reason = Annotated[str, typer.Option("--why", help="What others read.")]
+Reason = Annotated[str, typer.Option("--why", help="Reason that others see.")]
 
 
 def clean_up(
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this option it is only shown.")] = False,
     namespace: Annotated[
         str | None,
-        typer.Option("-n", "--namespace", help="Where gputopo was: pods of its labels elsewhere do not count."),
+        typer.Option(
+            "-n",
+            "--namespace",
+            help="Namespace where gputopo was installed. Pods with its labels elsewhere do not count.",
+        ),
     ] = None,
     no_headers: Headless = False,
     file: File = None,
@@ -75,12 +79,12 @@ def cordon_gpu(
     gpus: Gpus,
     why: Reason = "",
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0.01, max=MAX_HOURS, help="Until it counts no more.")
+        float | None, typer.Option("--hours", min=0.01, max=MAX_HOURS, help="Remove the cordon after this time.")
     ] = None,
     file: File = None,
     context: Context = None,
 ) -> None:
-    """Keep new pods off some GPUs of a node; what runs on them goes on."""
+    """Keep new pods off GPUs of a node. Running pods continue."""
     if hours is not None and isnan(hours):
         fail("--hours takes a number")
     until = None if hours is None else int(time.time() + 3600 * hours)
@@ -88,12 +92,12 @@ def cordon_gpu(
 
 
 def uncordon_gpu(node: Node, gpus: Gpus, file: File = None, context: Context = None) -> None:
-    """Take back what was said of some GPUs of a node; of one that was replaced, by its UUID."""
+    """Remove the cordon, or what `clear-gpu` wrote, from GPUs of a node. Name a replaced GPU by its UUID."""
     _say(node, gpus, None, file, context)
 
 
 def clear_gpu(node: Node, gpus: Gpus, why: Reason = "", file: File = None, context: Context = None) -> None:
-    """Say that some GPUs of a node are well: errors of before count no more, later ones do."""
+    """Declare GPUs of a node healthy: earlier errors no longer count, later ones do."""
     _say(node, gpus, Override(Word.HEALTHY, why, getuser(), at=int(time.time())), file, context)
 
 

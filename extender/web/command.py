@@ -1,4 +1,4 @@
-"""`gputopo-extender`: reads the configuration, then serves kube-scheduler until told to stop.
+"""`gputopo-extender`: read the configuration, then serve kube-scheduler until a signal.
 
 Exit codes: 0 stopped by a signal, 1 something broke, 2 the configuration is wrong.
 """
@@ -29,14 +29,14 @@ log = structlog.get_logger("extender")
 
 @app.command(help=__doc__)
 def run(
-    config: Annotated[Path | None, typer.Option(help="An ExtenderConfiguration; defaults where not given.")] = None,
+    config: Annotated[Path | None, typer.Option(help="An ExtenderConfiguration in YAML.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting: listen.port=9000.")
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the configuration in force, and end.")
+        bool, typer.Option("--print-config", help="Print the configuration in force, and exit.")
     ] = False,
-    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
+    print_version: Annotated[bool, typer.Option("--version", help="Print the version, and exit.")] = False,
 ) -> None:
     """Serve, or print what would be served with."""
     if print_version:
