@@ -168,7 +168,7 @@ verify: venv ## Check that generated files are what their sources give
 	cp requirements-build.lock $(BIN)/.lock-check && $(BUILD_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-build.lock
 	cp requirements-kubectl.lock $(BIN)/.lock-check && $(KUBECTL_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-kubectl.lock
 
-manifests: venv ## Write manifests/rendered and the tables of the chart's README and of the settings anew
+manifests: venv ## Write manifests/rendered again, and the generated parts of the chart's README and of the reference pages
 	$(BIN)/python -m tests.manifests
 
 pictures: venv ## Draw the pictures of the documentation anew

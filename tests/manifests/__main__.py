@@ -3,6 +3,7 @@
 import sys
 
 from tests.manifests import schema
+from tests.manifests.command_line import COMMAND_LINE
 from tests.manifests.helm import HelmUnavailable
 from tests.manifests.images import IMAGES
 from tests.manifests.metrics_page import METRICS
@@ -10,7 +11,7 @@ from tests.manifests.readme import README
 from tests.manifests.rendered import outdated, write
 from tests.manifests.settings import SETTINGS
 
-PAGES = (README, SETTINGS, METRICS)
+PAGES = (README, SETTINGS, METRICS, COMMAND_LINE)
 COPIES = (IMAGES,)
 """Pages with tables that are made of the rendered copy."""
 

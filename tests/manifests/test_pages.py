@@ -15,10 +15,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import agent.__main__
 import benchmarks.cli
-import extender.kubectl.cli
-import extender.web.command
+from tests.manifests.command_line import COMMAND_LINE, EXPERIMENTS, PROGRAMS, text
 from tests.manifests.helm import MANIFESTS
 
 ROOT = MANIFESTS.parent
@@ -54,13 +52,6 @@ NOT_RUN = {
     "python -m tests.nvml ": "minutes, and needs a C compiler",
 }
 """How commands begin that no test types, and why; they are only read."""
-
-OURS = {
-    "gputopo-agent": agent.__main__.app,
-    "gputopo-bench": benchmarks.cli.app,
-    "gputopo-extender": extender.web.command.app,
-    "kubectl gputopo": extender.kubectl.cli.app,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +121,41 @@ def test_a_command_that_is_not_run_names_what_exists(command: Command) -> None:
 def parse(words: list[str]) -> None:
     """Fail where the command line of ours would refuse these words."""
     name = " ".join(words[:2]) if words[0] == "kubectl" else words[0]
-    if name not in OURS:
+    if name not in PROGRAMS:
         return
-    command: Any = get_command(OURS[name])
+    command: Any = get_command(PROGRAMS[name])
     rest = words[len(name.split()) :]
     if hasattr(command, "commands"):
         command, rest = command.commands[rest[0]], rest[1:]
     command.make_context(name, rest)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_command_line_page_lists_every_command_and_option(name: str) -> None:
-    """Of a command with others below it, each has a row of its own."""
-    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
-    section = page.partition(f"## `{name}`\n")[2].partition("\n## ")[0]
-    command: Any = get_command(OURS[name])
+    """Of a command with others below it, each has a section of its own."""
+    section = COMMAND_LINE.page.read_text().partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+    command: Any = get_command(PROGRAMS[name])
     for below, found in getattr(command, "commands", {"": command}).items():
-        said = re.findall(rf"^\| `{below}[ `].*", section, re.MULTILINE) if below else [section]
+        sections = re.findall(rf"^### `{name} {below}`\n(.*?)(?=^##|\Z)", section, re.MULTILINE | re.DOTALL)
+        said = sections if below else [section]
         assert len(said) == 1, below
         assert [spellings for spellings in options(found) if not any(f"`{one}" in said[0] for one in spellings)] == []
+
+
+def test_the_command_line_page_is_what_help_says() -> None:
+    """`make manifests` writes it; a command that it does not explain exists."""
+    assert not COMMAND_LINE.outdated()
+    bench: Any = get_command(PROGRAMS["gputopo-bench"])
+    assert bench.commands.keys() >= EXPERIMENTS
+
+
+def test_the_command_line_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of `--help` break where the terminal ends."""
+    texts = set()
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        texts.add(text("kubectl gputopo"))
+    assert len(texts) == 1
 
 
 def options(command: Any) -> Iterator[list[str]]:
