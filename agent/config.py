@@ -30,157 +30,156 @@ Switch = Annotated[Literal["off", "on"], BeforeValidator(_switch)]
 
 
 class Discovery(Section):
-    """How the node is discovered."""
+    """Discovery of the node."""
 
     interval: Duration = 30.0
-    """Between two readings of NVML and the host."""
+    """Interval between two readings of NVML and the host."""
     sys_root: Path = Path("/sys")
-    """The host's `/sys`."""
+    """`/sys` of the host."""
     cpuinfo: Path = Path("/proc/cpuinfo")
-    """The host's `/proc/cpuinfo`."""
+    """`/proc/cpuinfo` of the host."""
     xids: bool = True
-    """Whether critical errors of the driver are listened to, which keeps NVML open: its driver cannot be unloaded meanwhile."""
+    """Listen to critical errors (XID). This keeps NVML open, so the driver cannot be unloaded meanwhile."""
     xid_recovery: Duration = 300.0
-    """How long the first critical error of a day closes a GPU where no reset is needed; each further one twice as long."""
+    """Quarantine after the first critical error of a day that needs no reset. Doubled for each further one."""
     ignored_processes: Names = ("nvidia-cuda-mps-server",)
-    """Programs that may compute on a GPU which no container holds: what serves others, and stays when they have gone."""
+    """Programs that may use a GPU without a container, such as MPS servers."""
 
 
 class Publish(Section):
-    """How the node's annotations are kept fresh."""
+    """Annotations of the node."""
 
     refresh_interval: Duration = 300.0
-    """Without a change, one write per interval, ± 10 %; readers call a node stale after two and a half."""
+    """Interval of writes without a change, ± 10 %. Keep `agents.silence` at two and a half times this."""
     condition: bool = False
-    """Whether the node's condition `gputopo.dev/GPUsHealthy` is kept, which takes the right to patch `nodes/status`."""
+    """Write the node's condition `gputopo.dev/GPUsHealthy`. Needs the right to patch `nodes/status`."""
 
 
 class Kubernetes(Section):
-    """How to reach the API server."""
+    """Connection to the API server."""
 
     kubeconfig: Path | None = None
-    """Not set: the pod's service account."""
+    """Default: the pod's service account."""
     context: str | None = None
-    """Of the kubeconfig; not set: its current one."""
+    """Context of the kubeconfig. Default: its current one."""
     request_timeout: Duration = 10.0
-    """Time for one request."""
+    """Deadline of a request."""
 
 
 class TopologyManager(Section):
-    """How the kubelet aligns what containers get."""
+    """Topology Manager of the kubelet."""
 
     policy: Literal["auto", "none", "best-effort", "restricted", "single-numa-node"] = "auto"
-    """`auto`: as `configFile` says, and `none` where it cannot be read. With `none` GPUs have no say: in mode `enforce` the
-    kubelet does not learn of their NUMA nodes then, and admits any of them."""
+    """`auto`: from `configFile`, or `none` if unreadable. With `none`, the kubelet does not learn NUMA nodes of GPUs."""
     scope: Literal["container", "pod"] = "container"
-    """Of a policy that is given here."""
+    """Scope of a policy that is given here."""
 
 
 class Kubelet(Section):
-    """Where this node's kubelet is met; all of these are folders and files of the host."""
+    """Paths of the kubelet on the host."""
 
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
-    """The folder with `kubelet.sock`; a device plugin's own socket stands beside it."""
+    """Folder with `kubelet.sock` and the device plugins' sockets."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    """The socket that tells which devices containers hold."""
+    """Socket of the PodResources API."""
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
-    """The kubelet's configuration, where it is there: policy and scope of its topology manager are read from it."""
+    """Configuration of the kubelet, for its Topology Manager."""
     topology_manager: TopologyManager = TopologyManager()
     interval: Duration = 1.0
-    """Between two looks at what containers hold."""
+    """Interval for reading which GPUs containers hold."""
 
 
 class Enforce(Section):
-    """How the agent's own device plugin hands out GPUs; only in mode `enforce`."""
+    """The agent's device plugin, in mode `enforce`."""
 
     state: Path = Path("/var/lib/gputopo")
-    """Folder for the journal, the lock that keeps a second agent of this node out, and, in both modes, the GPUs' health."""
+    """Folder for the journal, the lock and, in both modes, the health of GPUs."""
     deadline: Duration = 0.4
-    """Time for one answer to the kubelet, which does nothing else meanwhile."""
+    """Deadline of an answer to the kubelet, which blocks meanwhile."""
     process_wait: ProcessWait = 10.0
-    """How long a container waits, each time that it is to start, for processes on its GPUs to end; 0s: NVML is not asked."""
+    """Time for which a container's start waits for processes on its GPUs. 0s: no check."""
     env: bool = True
-    """Whether `NVIDIA_VISIBLE_DEVICES` names the GPUs, for NVIDIA's container runtime."""
+    """Set `NVIDIA_VISIBLE_DEVICES`, for the NVIDIA container runtime."""
     nccl_ib_hca: bool = False
-    """Whether `NCCL_IB_HCA` names the RDMA devices under the PCIe switches of a container's GPUs, where each of them has one.
-    Only for containers that see the host's RDMA devices by their own names."""
+    """Set `NCCL_IB_HCA` to the RDMA devices under the GPUs' PCIe switches. Only for containers that see the host's RDMA
+    devices."""
     cdi: Literal["auto", "always", "never"] = "auto"
-    """Whether the container runtime gets CDI names; `auto`: when its specs have them for all GPUs."""
+    """Give CDI names to the container runtime. `auto`: if its specs have them for all GPUs."""
     mig_strategy: MigStrategy = MigStrategy.MIXED
-    """Whether MIG slices are served by profile (`mixed`), in the place of GPUs (`single`), or not at all (`none`)."""
+    """Serve MIG slices by profile (`mixed`), instead of GPUs (`single`), or not (`none`)."""
     cdi_folder: Path = Path("/var/run/cdi")
-    """Where the CDI specs of the container runtime are."""
+    """Folder of the CDI specs."""
     cdi_kind: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-z0-9_.-]+$")
-    """How CDI names of GPUs begin."""
+    """Prefix of CDI names."""
     device_specs: Literal["auto", "always", "never"] = "auto"
-    """Whether the kubelet has the runtime add the driver's device nodes, as with `PASS_DEVICE_SPECS` of NVIDIA's plugin; `auto`:
-    where no CDI names are given. Without them or CDI, a container can lose its GPUs when systemd reloads."""
+    """Pass device nodes, as `PASS_DEVICE_SPECS` of NVIDIA's plugin. `auto`: without CDI. Prevents that containers lose GPUs
+    when systemd reloads."""
     dev_folder: Path = Path("/dev")
-    """The host's `/dev`, to see which device nodes are there."""
+    """`/dev` of the host."""
     gdrcopy: bool = False
-    """Whether containers with GPUs get GDRCopy's device, as with `GDRCOPY_ENABLED` of NVIDIA's plugin."""
+    """Pass the GDRCopy device, as `GDRCOPY_ENABLED` of NVIDIA's plugin."""
     gds: bool = False
-    """Whether they get GPUDirect Storage's devices, as with `GDS_ENABLED`."""
+    """Pass GPUDirect Storage devices, as `GDS_ENABLED`."""
     mofed: bool = False
-    """Whether they get the devices of Mellanox' OFED, as with `MOFED_ENABLED`."""
+    """Pass Mellanox OFED devices, as `MOFED_ENABLED`."""
     imex_channels: Annotated[Items[Annotated[int, Field(ge=0, le=0)]], Field(max_length=1)] = ()
-    """IMEX channels that they get, where the node has them, as with `IMEX_CHANNEL_IDS`; only 0, as there."""
+    """Pass IMEX channels, as `IMEX_CHANNEL_IDS`. Only 0 is possible."""
 
 
 class Sharing(Section):
-    """Which GPUs pods may share by memory; only in mode `enforce`."""
+    """GPUs that pods may share by memory, in mode `enforce`."""
 
     gpus: Literal["all", "none"] | Annotated[int, Field(ge=1)] = "none"
-    """`all`, `none`, or at most so many of the node's GPUs at one time."""
+    """`all`, `none`, or a maximum number of GPUs of the node."""
     models: Names = ()
-    """Globs of the models that may be shared, in lower case or not; none: every model."""
+    """Globs of models that may be shared, ignoring case. Default: all."""
     limits: Literal["required", "preferred"] = "required"
-    """Whether GPUs are shared only where something holds a container to its share; `preferred`: also where nothing does."""
+    """`required`: share GPUs only if limits are enforced. `preferred`: also without."""
     reserve_gib: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
-    """Of each GPU's memory, for no share; `auto`: what the driver keeps for itself, in whole GiB, and never less than that."""
+    """Memory of each GPU that shares cannot use. At least the driver's part, which is `auto`."""
     mps: Switch = "off"
-    """Whether containers with shares are clients of an MPS daemon, where one answers."""
+    """`on`: containers with shares are clients of an MPS daemon, if one answers."""
     mps_folder: Path = Path("/run/gputopo/mps")
-    """The host's, with the daemons' sockets in `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and their shared memory in `shm`."""
+    """Folder of the host with the daemons' `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and `shm`."""
 
 
 class Health(Section):
-    """Where /livez, /readyz and /metrics are served."""
+    """Listener for /livez, /readyz and /metrics."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
-    """On which address; `::` is all of IPv4 and IPv6."""
+    """Address to listen on. `::` is all of IPv4 and IPv6."""
     port: int = Field(default=9410, ge=0, le=65535)
-    """0 takes a free one and logs it."""
+    """Port. 0 takes a free one and logs it."""
 
 
 class Dcgm(Section):
-    """Where DCGM exporter is asked for, beside the names of the node's pods."""
+    """Port to detect DCGM exporter by, in addition to pod names."""
 
     host: str = "127.0.0.1"
-    """The node's own address."""
+    """Address of the node."""
     port: int = Field(default=9400, ge=1, le=65535)
-    """DCGM exporter's port."""
+    """Port of DCGM exporter."""
 
 
 class Metrics(Section):
-    """What /metrics has of each GPU beside its health."""
+    """Metrics of each GPU in addition to its health."""
 
     gpus: Literal["auto", "always", "never"] = "auto"
-    """Whether what the GPUs do is sampled; `auto`: where DCGM exporter does not do it already."""
+    """Sample the use of GPUs. `auto`: if DCGM exporter does not."""
     interval: Duration = 15.0
-    """Between two samples."""
+    """Interval between two samples."""
     holders: bool = False
-    """Whether the containers that hold a GPU are named, with their namespace and pod."""
+    """Name the containers that hold a GPU, with namespace and pod."""
     dcgm: Dcgm = Dcgm()
 
 
 class Log(Section):
-    """One line per thing worth knowing."""
+    """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lines of a lower level are left out."""
+    """Lowest level that is logged: `debug`, `info`, `warning` or `error`."""
     format: Literal["json", "text"] = "json"
-    """`json`: one object a line; `text`: for people."""
+    """`json`: one object a line. `text`: for people."""
 
 
 class AgentConfiguration(Document):
@@ -188,11 +187,11 @@ class AgentConfiguration(Document):
 
     kind: Literal["AgentConfiguration"] = "AgentConfiguration"
     node_name: str | None = Field(default=None, min_length=1, max_length=253)
-    """Usually from `NODE_NAME`, by the downward API."""
+    """Name of the node. Default: `$NODE_NAME`."""
     mode: Literal["observe", "enforce"] = "observe"
-    """`observe`: another device plugin hands out the GPUs, and the agent tells what it did. `enforce`: the agent is it."""
+    """`observe`: another device plugin hands out GPUs, and the agent reports them. `enforce`: the agent is the device plugin."""
     resource: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9_.-]{1,63}$")
-    """The extended resource that stands for whole GPUs."""
+    """Extended resource of whole GPUs."""
     discovery: Discovery = Discovery()
     publish: Publish = Publish()
     kubernetes: Kubernetes = Kubernetes()

@@ -10,36 +10,35 @@ from extender.kit.settings import Bytes, Duration, Section
 
 
 class KubernetesSettings(Section):
-    """How to reach the API server."""
+    """Connection to the API server."""
 
     kubeconfig: Path | None = None
-    """Not set: the pod's service account."""
+    """Default: the pod's service account."""
     context: str | None = None
-    """Of the kubeconfig; not set: its current one."""
+    """Context of the kubeconfig. Default: its current one."""
     request_timeout: Duration = 10.0
-    """For list pages, events and releases; a bind has its own deadline."""
+    """Deadline of list pages and events. A bind has its own."""
     connections: int = Field(default=32, ge=1)
-    """Connections to the API server: at most so many for lists and watches, and as many again for single requests."""
+    """Maximum connections for lists and watches, and again for single requests."""
 
 
 class WatchSettings(Section):
-    """How the caches are kept. The API server sends a bookmark two seconds before it ends a watch."""
+    """Lists and watches of the API server."""
 
     page_size: int = Field(default=500, ge=1)
-    """Objects that a list is asked for at once."""
+    """Objects in one page of a list."""
     stream: Duration = 50.0
-    """After this long the server ends a watch, and we go on from where it was."""
+    """Time after which the API server ends a watch. The extender then resumes it."""
     silence: Duration = 55.0
-    """A stream without a byte for this long is dead, whatever TCP says."""
+    """A watch without a byte for this time is restarted. Must be longer than `stream`."""
     max_line: Bytes = ByteSize(12 << 20)
-    """Bytes of one object that was changed. A larger one is passed over; etcd holds none, unless told to take requests of more
-    than 1.5 MiB."""
+    """Maximum size of one object in a watch. Larger objects are skipped and counted. etcd's default limit is 1.5 MiB."""
     max_page: Bytes = ByteSize(16 << 20)
-    """Bytes of one page of a list. What is larger is asked for in smaller pages; one object that is larger is passed over."""
+    """Maximum size of one page of a list. Must be larger than `maxLine`."""
     backoff: Duration = 0.1
-    """After a failure, until the next try; doubled each time."""
+    """Pause after a failure, doubled each time."""
     max_backoff: Duration = 5.0
-    """The longest pause between two tries."""
+    """Longest pause."""
 
     @model_validator(mode="after")
     def _lists_what_it_watches(self) -> WatchSettings:

@@ -8,23 +8,23 @@ from extender.kit.settings import Duration, Section
 
 
 class AutoscalingSettings(Section):
-    """Placeholders: they ask autoscalers for a node where a pod is refused for links although enough GPUs are free."""
+    """Placeholder pods, which request a node when enough GPUs are free but not connected as requested."""
 
     enabled: bool = False
-    """Takes the right to create and delete Jobs in `namespace`."""
+    """Needs the right to create and delete Jobs in `namespace`."""
     namespace: str = "gputopo-placeholders"
-    """The namespace that placeholders are made in; nothing else belongs there."""
+    """Namespace of the placeholders only."""
     priority_class: str = "gputopo-placeholder"
-    """Never preempts, and is not below what cluster-autoscaler takes seriously, -10."""
+    """Must not preempt, and must not be below -10 for cluster-autoscaler."""
     image: str = "registry.k8s.io/pause:3.10"
-    """Image of the placeholder's container, which never starts."""
+    """Image of the placeholder. It never starts."""
     limit: int = Field(default=10, ge=1)
-    """How many placeholders there are at once."""
+    """Maximum number of placeholders."""
     after: Duration = 30.0
-    """A pod has to be refused for so long before it gets one."""
+    """Time for which a pod is refused before it gets a placeholder."""
     life: Duration = Field(default=600.0, ge=1)
-    """Time after which Kubernetes ends a placeholder, whoever is alive."""
+    """Time after which Kubernetes ends a placeholder."""
     pause: Duration = 300.0
-    """After a placeholder that brought nothing, before its pod gets another one; doubled each time, up to `longestPause`."""
+    """Pause after a placeholder without effect, doubled each time."""
     longest_pause: Duration = 3600.0
-    """The longest pause; see `pause`."""
+    """Longest pause."""

@@ -39,12 +39,13 @@ class ExpectedNode(Section):
 
 
 class NodeGroupsSettings(Section):
-    """What nodes would be like that do not exist yet: for `what-if`, for the values of free GPUs, and for autoscaling."""
+    """Topology of nodes that do not exist yet, for `what-if`, the value of free GPUs, and autoscaling."""
 
     label: str = NODE_GROUP_LABEL
-    """Nodes with the same value of this label are alike, as far as their wiring goes."""
+    """Nodes with the same value of this label have the same topology."""
     expected: Table[str, ExpectedNode] = Field(default_factory=dict)
-    """By the label's value; of other groups it is what most of their nodes publish."""
+    """By value of the label: `machine`, from `gputopo-bench list`, or `topology`. Default: what most nodes of the group
+    publish."""
 
     @property
     def topologies(self) -> dict[str, NodeTopology]:

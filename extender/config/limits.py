@@ -1,4 +1,4 @@
-"""What a caller may cost."""
+"""Limits for callers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from extender.kit.settings import Bytes, Duration, Section
 
 
 class LimitsSettings(Section):
-    """What a caller may cost."""
+    """Limits for callers."""
 
     filter_body: Bytes = ByteSize(4 << 20)
-    """Bytes of the body of a filter or prioritize; 5,000 names are about 0.3 MB."""
+    """Maximum body of filter and prioritize. 5,000 names are about 0.3 MB."""
     bind_body: Bytes = ByteSize(64 << 10)
-    """Bytes of the body of a bind, which names one pod."""
+    """Maximum body of bind."""
     receive: Duration = 10.0
-    """Time for a whole request to come, from its first byte, or from connecting."""
+    """Deadline for receiving a request."""
     bodies: Bytes = ByteSize(64 << 20)
-    """Bytes of all requests that are being received or wait; beyond that calls are refused with 429."""
+    """Maximum size of all pending requests. Beyond it, calls get 429."""
     waiting: int = Field(default=64, ge=0)
-    """Calls that may stand in line for filter, and as many for prioritize, behind the one that is worked on."""
+    """Maximum number of calls that wait for filter, and for prioritize."""
     binds: int = Field(default=1024, ge=1)
-    """Binds at once: kube-scheduler binds while it goes on scheduling, and a slow API server makes them many."""
+    """Maximum number of concurrent binds. A slow API server makes them many."""

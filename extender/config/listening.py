@@ -18,14 +18,14 @@ def _is_loopback(host: str) -> bool:
 
 
 class ListenSettings(Section):
-    """Where kube-scheduler calls us, and people look."""
+    """Address for kube-scheduler, pages and JSON."""
 
     host: str = "127.0.0.1"
-    """On which address."""
+    """Address to listen on."""
     port: int = Field(default=8888, ge=0, le=65535)
-    """0 takes a free one and logs it."""
+    """Port. 0 takes a free one and logs it."""
     allowed_hosts: Names = ()
-    """Further host names that pages and JSON answer to without TLS, such as a proxy's; `*` stands for anything."""
+    """Further host names that pages and JSON accept without TLS, such as a proxy's. `*` matches anything."""
 
     @property
     def is_private(self) -> bool:
@@ -34,16 +34,16 @@ class ListenSettings(Section):
 
 
 class TlsSettings(Section):
-    """Mutual TLS for callers on other machines; without it we listen on loopback only. PEM files, read again when they change."""
+    """Mutual TLS, required unless `listen.host` is a loopback address. PEM files, read again when they change."""
 
     cert_file: Path | None = None
-    """Our certificate."""
+    """Certificate of the extender."""
     key_file: Path | None = None
-    """Its key."""
+    """Key of the certificate."""
     client_ca_file: Path | None = None
-    """A CA that signs the certificates of kube-schedulers and nothing else: whoever has one may bind pods."""
+    """CA of kube-schedulers only, since each client with such a certificate can bind pods."""
     reload: Duration = 10.0
-    """How often the files are looked at."""
+    """Interval for checking the files."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> TlsSettings:
@@ -53,9 +53,9 @@ class TlsSettings(Section):
 
 
 class HealthSettings(Section):
-    """A second listener with nothing but /livez, /readyz and /metrics, for probes and scrapes from outside the pod."""
+    """Second listener for /livez, /readyz and /metrics only."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
-    """On which address; `::` is all of IPv4 and IPv6."""
+    """Address to listen on. `::` is all of IPv4 and IPv6."""
     port: int | None = Field(default=None, ge=0, le=65535)
-    """Where it is not set, they are served beside the verbs only."""
+    """Port. Default: only the listener of the verbs serves them."""

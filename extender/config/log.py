@@ -8,9 +8,9 @@ from extender.kit.settings import Section
 
 
 class LogSettings(Section):
-    """One line per verb and per event worth knowing."""
+    """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lines of a lower level are left out."""
+    """Lowest level that is logged: `debug`, `info`, `warning` or `error`."""
     format: Literal["json", "text"] = "json"
-    """`json`: one object a line; `text`: for people."""
+    """`json`: one object a line. `text`: for people."""

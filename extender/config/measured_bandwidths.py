@@ -8,10 +8,9 @@ from extender.kit.settings import Duration, Section
 
 
 class MeasuredSettings(Section):
-    """Measured bandwidths, which stand in the place of predictions for the machines that they are about."""
+    """Measured bandwidths, used instead of predictions."""
 
     file: Path | None = None
-    """As `gputopo-bench measure` writes it, for example a ConfigMap's key in a volume: whoever may write it says how fast GPUs
-    are. Where there is no such file, all is predicted."""
+    """File of `gputopo-bench measure`, such as a key of a mounted ConfigMap. Default: all is predicted."""
     reread: Duration = 10.0
-    """How often the file is looked at."""
+    """Interval for checking the file."""

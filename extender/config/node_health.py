@@ -15,10 +15,10 @@ WordTexts = Items[Annotated[str, Field(pattern=r"^[^=:\s]")]]
 
 
 class NodeWords(Section):
-    """Conditions, labels and taints of nodes; `*` stands for anything."""
+    """Conditions, labels and taints of nodes. `*` matches anything."""
 
     conditions: WordTexts = ()
-    """`TYPE`, or `TYPE=STATUS`; without a status the one that is bad: `True` where nothing else is known."""
+    """`TYPE`, or `TYPE=STATUS`. Default status: `True`, unless the condition is known."""
     labels: WordTexts = ()
     """`KEY`, or `KEY=VALUE`."""
     taints: WordTexts = ()
@@ -31,12 +31,12 @@ class NodeWords(Section):
 
 
 class NodeHealthSettings(Section):
-    """What is made of the words by which other health agents say on a Node that its GPUs are sick; the common ones are known."""
+    """Conditions, labels and taints of other health agents."""
 
     show: NodeWords = NodeWords()
-    """Words to be shown beside those that are known."""
+    """Shown, in addition to the known ones."""
     close: NodeWords = NodeWords()
-    """Words that close a node to new pods; none by default, because they name no GPU."""
+    """Make a node not schedulable."""
 
     @property
     def words(self) -> tuple[HealthWord, ...]:

@@ -7,10 +7,9 @@ from topology.request.domains import GroupSource
 
 
 class GroupsSettings(Section):
-    """Which pods belong together across nodes."""
+    """Groups of pods."""
 
     sources: Items[GroupSource] = tuple(GroupSource)
-    """Other programs whose words count, where a pod has no `gputopo.dev/group`. Their order is fixed."""
+    """Programs whose groups count for pods without `gputopo.dev/group`. Their order is fixed."""
     read_sizes: bool = False
-    """Read how many pods a group has off Jobs, JobSets and PodGroups, where no pod says it; takes the right to list and watch
-    these."""
+    """Read sizes from Jobs, JobSets and PodGroups. Needs the right to list and watch these."""

@@ -6,27 +6,27 @@ from extender.kit.settings import Duration, Section
 
 
 class ReconcileSettings(Section):
-    """How claims without a pod are taken back."""
+    """Reconciler, which releases claims without a pod."""
 
     interval: Duration = 1.0
-    """How often they are looked for."""
+    """Interval between two rounds."""
     orphan_after: Duration = 60.0
-    """A claim of an unbound pod that nobody renewed for this long is fenced and dropped."""
+    """Time after which the claim of an unbound pod is fenced and released."""
 
 
 class AgentsSettings(Section):
-    """How the nodes' agents are watched."""
+    """Watch on the agents."""
 
     namespace: str = "gputopo-system"
-    """Where their pods are; a node whose agent's pod is not ready takes no new pods."""
+    """Namespace of the agents. A node whose agent is not ready takes no new pods."""
     silence: Duration = 750.0
-    """A node whose agent has not written for this long takes no new pods; agents write every five minutes."""
+    """A node whose agent has not written for this time takes no new pods. Agents write every five minutes."""
 
 
 class PoliciesSettings(Section):
-    """The admission policies that keep everybody else from writing our annotations."""
+    """Admission policies that protect gputopo's annotations."""
 
     required: bool = False
-    """Answer no verb unless they are known to be in force."""
+    """Refuse all verbs unless the policies are in force."""
     look: Duration = 60.0
-    """How often that is tried; it costs a dry run."""
+    """Interval of the check, which is a dry run."""

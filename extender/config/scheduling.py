@@ -1,4 +1,4 @@
-"""How nodes and GPUs are chosen."""
+"""Choice of nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,30 @@ from topology.value.score import Weights
 
 
 class SchedulingSettings(Section):
-    """How nodes and GPUs are chosen."""
+    """Choice of nodes and GPUs."""
 
     resource: str = keys.GPU_RESOURCE
-    """The extended resource that stands for whole GPUs."""
+    """Extended resource of whole GPUs."""
     scheduler_names: Names = (SCHEDULER_NAME,)
-    """The schedulers that ask us; pods with GPUs that others place, or that wait for others, are counted."""
+    """Schedulers that use this extender. Pods with GPUs of other schedulers are counted."""
     tolerated_taints: Names = ()
-    """Keys of taints that all pods with GPUs tolerate, beside the resource's own name: nodes with others do not count as free."""
+    """Keys of taints that all pods with GPUs tolerate. Nodes with other taints do not count as free."""
     candidates: int = Field(default=16, ge=0)
-    """Nodes that filter passes on; 0: all that fit, 1: pin."""
+    """Nodes that filter returns. 0: all that fit. 1: the best only."""
     foresight: float = Field(default=Weights().pods_to_come, ge=0)
-    """λ: how much the value that a placement destroys weighs against what the pod gains; 0 looks at this pod alone."""
+    """λ: weight of future pods. 0 considers the current pod only."""
     demand: Table[int, float] = Field(default=dict(Weights().demand), min_length=1)
-    """The pods still to come: share by GPUs asked for. Believed while few pods have been seen."""
+    """Expected share of pods by number of GPUs, until enough pods were seen."""
     admission: float = Field(default=Weights().admission, ge=0)
-    """What it is worth to serve a pod at all, or to meet its preferred affinity, when perfect wiring adds 1.
-
-    Low keeps islands whole, high fills gaps."""
+    """Value of placing a pod, relative to perfect links. Low values keep NVLink islands whole, high values fill gaps."""
     domain_labels: Table[Level, tuple[str, ...]] = Field(default=dict(DOMAIN_LABELS), validate_default=True)
-    """Labels of nodes that name their NVLink domain, rack and block; of several the first that a node has counts."""
+    """Labels of NVLink domain, rack and block. The first that a node has counts."""
     appraise_after: Duration = 15.0
-    """How long after the start the values of free GPUs are first computed; until then a formula serves."""
+    """Time after the start until values of free GPUs are computed. A formula serves before."""
     hold: Duration = HOLD_SECONDS
-    """How long the predicted winner's GPUs are kept from other pods, from prioritize on until its bind has had its turn."""
+    """Time for which prioritize reserves the best node's GPUs. Must be longer than `bindDeadline`."""
     bind_deadline: Duration = 3.0
-    """Must be shorter than the scheduler's `httpTimeout`."""
+    """Deadline of a bind. Must be shorter than the scheduler's `httpTimeout`."""
 
     @field_validator("domain_labels")
     @classmethod

@@ -6,7 +6,7 @@ from extender.kit.settings import Section
 
 
 class SickGpusSettings(Section):
-    """What is done about pods whose GPUs have fallen sick, beside telling them."""
+    """Pods whose GPUs are sick."""
 
     evict: bool = False
-    """Evict those that ask for it by `gputopo.dev/evict-when-sick`; takes the right to create `pods/eviction`."""
+    """Evict pods with `gputopo.dev/evict-when-sick`. Needs the right to create `pods/eviction`."""

@@ -118,7 +118,7 @@ def _words(words: str) -> str:
     """
     help_text, _, extras = words.removesuffix("]").rpartition("[") if words.endswith("]") else (words, "", "")
     said = [extra for extra in extras.split("; ") if extra.startswith(("default: ", "env var: "))]
-    return _markdown(" ".join(filter(None, (help_text.strip(), said and f"({'; '.join(said)})"))))
+    return _markdown(" ".join([help_text.strip(), f"({'; '.join(said)})" if said else ""]).strip())
 
 
 def _list(options: Iterable[Option]) -> str:
