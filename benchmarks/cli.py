@@ -1,6 +1,6 @@
 """`gputopo-bench`: look at a topology, plan on it, and measure.
 
-Exit 0 = yes, 1 = a clear no, 2 = bad usage or input, with the reason on stderr. JSON goes to stdout alone.
+Exit codes: 0 yes, 1 a clear no, 2 bad usage or input.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def compare(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Three orders of arrival and fewer peers.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer orders and peers.")] = False,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,

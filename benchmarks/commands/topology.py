@@ -37,7 +37,7 @@ from topology.request.gpu_request import GpuRequest
 from topology.value.score import Weights
 
 Source = Annotated[
-    str, typer.Argument(help="A topo -m text, NCCL XML, topology payload, catalogue name, or - for stdin.")
+    str, typer.Argument(help="A topo -m text, NCCL XML, topology annotation, catalogue name, or - for stdin.")
 ]
 GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="Name of the GPUs where the source does not say.")]
 
@@ -93,9 +93,9 @@ def show(
 
 def plan_gpus(
     source: Source,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="How many GPUs the pod asks for.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="How many GPUs the pod requests.")] = None,
     gpu_memory: Annotated[
-        int | None, typer.Option("--gpu-memory-gib", min=1, help="GiB of one GPU that the pod asks for instead.")
+        int | None, typer.Option("--gpu-memory-gib", min=1, help="Instead: GiB of one GPU that the pod requests.")
     ] = None,
     shared: Annotated[
         str | None, typer.Option("--shared", help="GiB that others use, by index of the GPU: 0=60,3=20.")

@@ -79,7 +79,8 @@ def text(program: str) -> str:
         options = _options(below)
         own = [] if name in EXPERIMENTS else [option for option in options if option not in common]
         others = ", ".join(f"`{option.spelling}`" for option in options if option not in own)
-        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and f"Also: {others}."]
+        label = "Options" if name in EXPERIMENTS else "Also"
+        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and f"{label}: {others}."]
     return "\n{}\n\n".format("\n\n".join(filter(None, blocks)))
 
 
