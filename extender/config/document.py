@@ -1,33 +1,29 @@
-"""The whole configuration of the extender. `extender.kit.configuration` puts it together."""
+"""The configuration of the core. `extender.features.configuration` adds the sections of the features."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import model_validator
 
 from extender.config.api_server import KubernetesSettings, WatchSettings
-from extender.config.autoscaling import AutoscalingSettings
 from extender.config.expected_nodes import NodeGroupsSettings
 from extender.config.limits import LimitsSettings
 from extender.config.listening import HealthSettings, ListenSettings, TlsSettings
 from extender.config.log import LogSettings
-from extender.config.measured_bandwidths import MeasuredSettings
 from extender.config.node_health import NodeHealthSettings
 from extender.config.pod_groups import GroupsSettings
 from extender.config.safety import AgentsSettings, PoliciesSettings, ReconcileSettings
 from extender.config.scheduling import SchedulingSettings
-from extender.config.sick_gpus import SickGpusSettings
-from extender.config.steering import SteeringSettings
-from extender.kit import configuration
 from extender.kit.configuration import Document
+from extender.kit.settings import Section
+
+_Settings = TypeVar("_Settings", bound=Section)
 
 
 class ExtenderConfiguration(Document):
-    """The whole document."""
+    """The sections that the core reads."""
 
     kind: Literal["ExtenderConfiguration"] = "ExtenderConfiguration"
     listen: ListenSettings = ListenSettings()
@@ -35,17 +31,13 @@ class ExtenderConfiguration(Document):
     health: HealthSettings = HealthSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
-    steering: SteeringSettings = SteeringSettings()
     watch: WatchSettings = WatchSettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     agents: AgentsSettings = AgentsSettings()
-    sick_gpus: SickGpusSettings = SickGpusSettings()
     node_groups: NodeGroupsSettings = NodeGroupsSettings()
-    autoscaling: AutoscalingSettings = AutoscalingSettings()
     node_health: NodeHealthSettings = NodeHealthSettings()
     groups: GroupsSettings = GroupsSettings()
     policies: PoliciesSettings = PoliciesSettings()
-    measured: MeasuredSettings = MeasuredSettings()
     limits: LimitsSettings = LimitsSettings()
     log: LogSettings = LogSettings()
 
@@ -57,12 +49,11 @@ class ExtenderConfiguration(Document):
             )
         return self
 
+    def section(self, kind: type[_Settings]) -> _Settings:
+        """Return the section of a feature; its defaults where the document has none."""
+        return next((section for _, section in self if isinstance(section, kind)), kind())
+
     @property
     def digest(self) -> str:
         """Name this configuration in a metric and a log line."""
         return hashlib.sha256(self.to_yaml().encode()).hexdigest()[:12]
-
-
-def load(file: Path | None, environment: Mapping[str, str], settings: Mapping[str, str]) -> ExtenderConfiguration:
-    """Put the configuration together; `settings` are those of `--set`, by dotted path."""
-    return configuration.load(ExtenderConfiguration, file, environment, settings)

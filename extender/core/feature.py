@@ -16,6 +16,7 @@ from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.kit.clock import Clock
 from extender.kit.rounds import Round
+from extender.kit.settings import Section
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.watching import Watching
 from extender.telemetry.metrics import Declaration, Figures, Metrics
@@ -43,6 +44,9 @@ class Feature:
     """One feature of one extender; by default it does nothing."""
 
     name: ClassVar[str]
+    """Its section of the configuration has the same name, with `_` for `-`."""
+    section: ClassVar[type[Section] | None] = None
+    """Its settings, if it has any."""
     declarations: ClassVar[tuple[Declaration, ...]] = ()
     """Its metrics."""
     paces_scheduling: ClassVar[bool] = False

@@ -20,13 +20,11 @@ from uuid import uuid4
 
 import msgspec
 
-from extender.cluster.sickness import Stricken
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
 from topology.annotations.records import PlacementRecord
-from topology.node.status import name_of
 
 REPORTER: Final = "gputopo-extender"
 PLACED: Final = "GPUTopologyPlaced"
@@ -38,19 +36,7 @@ ADOPTED: Final = "GPUPlacementAdopted"
 CONFLICT: Final = "GPUConflict"
 AGENT_SILENT: Final = "GPUAgentSilent"
 NOT_FENCED: Final = "GPUPodNotFenced"
-SICK: Final = "GPUSick"
-MEMBER_SICK: Final = "GroupMemberSick"
 MEMBER_EVICTED: Final = "GroupMemberEvicted"
-EVICTED: Final = "GPUPodEvicted"
-NOT_EVICTED: Final = "GPUPodNotEvicted"
-NODE_ASKED: Final = "GPUNodeAsked"
-NODE_NOT_ASKED: Final = "GPUNodeNotAsked"
-NODE_CAME: Final = "GPUNodeCame"
-NODE_DID_NOT_COME: Final = "GPUNodeDidNotCome"
-_OF_HEALTH: Final = frozenset(
-    {SICK, MEMBER_SICK, EVICTED, NOT_EVICTED, CONFLICT, LEDGER_BROKEN, LEDGER_REBUILT, AGENT_SILENT}
-)
-"""Reasons that come of nodes and GPUs. Users cause none of them by creating pods that wait."""
 MAX_NOTE_CHARACTERS: Final = 1000
 REASONS_NAMED: Final = 3
 QUEUE: Final = 1000
@@ -99,6 +85,8 @@ class Event:
     type: Literal["Normal", "Warning"]
     case: str = ""
     """Tells apart what is said for one reason: each case is told once, by however many extenders, and after a restart too."""
+    is_of_health: bool = False
+    """It comes of nodes and GPUs. Users cause no such event by creating pods that wait."""
 
 
 def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
@@ -130,12 +118,12 @@ def _nodes(count: int) -> str:
 
 def ledger_broken(node: NodeName, why: str) -> Event:
     """Say that nothing is bound to a node for now."""
-    return Event(node, LEDGER_BROKEN, f"{why}; no GPU is given away before it is rebuilt", "Warning")
+    return Event(node, LEDGER_BROKEN, f"{why}; no GPU is given away before it is rebuilt", "Warning", is_of_health=True)
 
 
 def ledger_rebuilt(node: NodeName, pods: int) -> Event:
     """Say what a node's ledger was made of."""
-    return Event(node, LEDGER_REBUILT, f"rebuilt from what the {pods} pods there hold", "Normal")
+    return Event(node, LEDGER_REBUILT, f"rebuilt from what the {pods} pods there hold", "Normal", is_of_health=True)
 
 
 def corrected(pod: PodName, gpus: int, node: str, *, adopted: bool) -> Event:
@@ -147,7 +135,13 @@ def corrected(pod: PodName, gpus: int, node: str, *, adopted: bool) -> Event:
 
 def agent_silent(node: NodeName) -> Event:
     """Say that a node's last report is too old to go by."""
-    return Event(node, AGENT_SILENT, "the GPU agent has not reported for too long: new pods go elsewhere", "Warning")
+    return Event(
+        node,
+        AGENT_SILENT,
+        "the GPU agent has not reported for too long: new pods go elsewhere",
+        "Warning",
+        is_of_health=True,
+    )
 
 
 def not_fenced(pod: PodName, why: str) -> Event:
@@ -158,75 +152,20 @@ def not_fenced(pod: PodName, why: str) -> Event:
 def conflict(node: NodeName, gpu: str, pods: Sequence[PodName]) -> Event:
     """Say which pods have one GPU, to those who may read what is said of nodes."""
     names = " and ".join(f"{pod.namespace}/{pod.name}" for pod in pods)
-    return Event(node, CONFLICT, f"{gpu} is held by {names}; {_CONFLICT_ENDS}", "Warning")
+    return Event(node, CONFLICT, f"{gpu} is held by {names}; {_CONFLICT_ENDS}", "Warning", is_of_health=True)
 
 
 def shares_gpu(pod: PodName, gpu: str, node: str) -> Event:
     """Say that others have a pod's GPU, too; not who, since they may be another tenant's."""
-    return Event(pod, CONFLICT, f"{gpu} of {node} is held by another pod, too; {_CONFLICT_ENDS}", "Warning")
-
-
-def gpu_sick(pod: PodName, found: Stricken, fate: str) -> Event:
-    """Say which GPUs of a pod have fallen sick, why, and what becomes of the pod."""
-    return Event(pod, SICK, f"holds {_sick(found)}; {fate}", "Warning", _case(found))
-
-
-def member_sick(pod: PodName, found: Stricken) -> Event:
-    """Say that a pod of the same group, and of the same namespace, holds sick GPUs."""
-    note = f"{found.pod.key[1]} of the same group holds {_sick(found)}; this pod goes on"
-    return Event(pod, MEMBER_SICK, note, "Warning", f"{found.pod.uid} {_case(found)}")
+    return Event(
+        pod, CONFLICT, f"{gpu} of {node} is held by another pod, too; {_CONFLICT_ENDS}", "Warning", is_of_health=True
+    )
 
 
 def member_evicted(pod: PodName, other: PodName, node: str, why: str) -> Event:
     """Say that a pod of the same group, and of the same namespace, has to go, by whomever."""
     note = f"{other.name} of the same group has to leave {node} ({why}); this pod goes on"
     return Event(pod, MEMBER_EVICTED, note, "Warning", other.uid)
-
-
-def evicted(pod: PodName, found: Stricken) -> Event:
-    """Say why a pod had to go."""
-    return Event(pod, EVICTED, f"evicted, as it asks: it holds {_sick(found)}", "Warning")
-
-
-def not_evicted(pod: PodName, why: str) -> Event:
-    """Say why a pod is still there that asks to be evicted."""
-    return Event(pod, NOT_EVICTED, f"asks to be evicted for a sick GPU, and could not be: {why}", "Warning")
-
-
-def node_asked(pod: PodName, gpus: int, groups: Sequence[str], life_seconds: float) -> Event:
-    """Say what autoscalers are asked for in the pod's place, and for how long."""
-    kinds = " or ".join(groups)
-    note = (
-        f"asks autoscalers for a new node of {kinds}, by a placeholder for {gpus} GPUs that lives {life_seconds:.0f} s"
-    )
-    return Event(pod, NODE_ASKED, note, "Normal")
-
-
-def node_not_asked(pod: PodName, why: str) -> Event:
-    """Say why autoscalers are not asked for a node."""
-    return Event(pod, NODE_NOT_ASKED, f"autoscalers are not asked for a new node: {why}", "Warning")
-
-
-def node_came(pod: PodName, node: str) -> Event:
-    """Say which new node the pod may go to, once it is known how its GPUs are wired."""
-    note = f"{node} is new and would do; it is offered once its GPU agent has reported"
-    return Event(pod, NODE_CAME, note, "Normal", node)
-
-
-def node_did_not_come(pod: PodName, pause_seconds: float) -> Event:
-    """Say that a placeholder has ended and its pod still waits."""
-    note = f"no new node came that takes the pod; autoscalers are asked again in {pause_seconds:.0f} s at the earliest"
-    return Event(pod, NODE_DID_NOT_COME, note, "Warning")
-
-
-def _sick(found: Stricken) -> str:
-    count = "a sick GPU" if len(found.gpus) == 1 else f"{len(found.gpus)} sick GPUs"
-    named = "; ".join(f"{name_of(gpu.uuid, gpu.index)}: {gpu.reason}" for gpu in found.gpus)
-    return f"{count} of {found.node}, {named}"
-
-
-def _case(found: Stricken) -> str:
-    return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in found.gpus)
 
 
 _Key = tuple[str, str, str]
@@ -261,7 +200,7 @@ class EventRecorder:
         key, namespace = _key_of(event), _namespace_of(event)
         if not self.is_news(*key):
             return True
-        if event.reason not in _OF_HEALTH:
+        if not event.is_of_health:
             if dropped := self._others.put(key, namespace, event):
                 self.dropped += 1
                 self._said.pop(_key_of(dropped))
@@ -304,7 +243,7 @@ class EventRecorder:
     def _retry_or_lose(self, event: Event, why: str, *, may_pass: bool) -> None:
         key = _key_of(event)
         self._tries[key] += 1
-        if may_pass and event.reason in _OF_HEALTH and self._tries[key] < HEALTH_TRIES:
+        if may_pass and event.is_of_health and self._tries[key] < HEALTH_TRIES:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_again, event)
             return
         del self._tries[key]

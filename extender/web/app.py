@@ -18,7 +18,8 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 from starlette.types import Lifespan, Receive, Scope, Send
 
-from extender.config.document import ExtenderConfiguration, load
+from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import load
 from extender.features.registry import FEATURES
 from extender.kit import logs
 from extender.kubernetes.kube import KubeApi

@@ -17,7 +17,8 @@ from typing import Annotated
 import typer
 import uvloop
 
-from extender.config.document import ExtenderConfiguration, load
+from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import load
 from extender.kit import logs, traces
 from extender.kit.configuration import ConfigurationError
 from extender.kit.plain_structlog import structlog

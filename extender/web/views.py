@@ -15,8 +15,10 @@ from pydantic import BaseModel
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from extender.features.measured.feature import MeasuredFile
 from extender.features.quality.feature import Quality
+from extender.features.steering.feature import Steering
 from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage, Decisions
@@ -137,12 +139,12 @@ async def read_extender(request: Request) -> ExtenderInfo:
     extender: Extender = request.app.state.extender
     return ExtenderInfo(
         version=request.app.version,
-        steers_queues=extender.config.steering.enabled,
+        steers_queues=extender.feature(Steering) is not None,
         policies_in_force=extender.condition.guard.in_force,
     )
 
 
-@router.get("/v1/inspect/config", tags=["inspect"])
+@router.get("/v1/inspect/config", tags=["inspect"], response_model=WholeConfiguration)
 async def read_config(request: Request) -> ExtenderConfiguration:
     """Show the configuration in force."""
     extender: Extender = request.app.state.extender

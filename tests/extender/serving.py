@@ -18,7 +18,8 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer, Faults
 from benchmarks.simulated.double.store import Store
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.config.document import ExtenderConfiguration, load
+from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import load
 from extender.kit import traces
 from extender.web.server import serve
 from tests.extender.polling import eventually, until

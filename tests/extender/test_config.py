@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from extender.config.document import ExtenderConfiguration, load
+from extender.features.configuration import WholeConfiguration, load
 from extender.kit.configuration import ConfigurationError
 from topology.request.domains import DOMAIN_LABELS, GroupSource, Level
 from topology.value.score import Weights
@@ -144,6 +144,6 @@ def test_what_is_printed_can_be_read_again(candidates: int, hold: str, size: int
     """`--print-config` is a configuration file."""
     file_settings = {"scheduling.candidates": str(candidates), "scheduling.hold": hold, "limits.bindBody": str(size)}
     config = load(None, {}, file_settings)
-    again = ExtenderConfiguration.model_validate(yaml.safe_load(config.to_yaml()))
+    again = WholeConfiguration.model_validate(yaml.safe_load(config.to_yaml()))
     assert again == config
     assert again.digest == config.digest

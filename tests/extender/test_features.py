@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.config.document import ExtenderConfiguration
 from extender.core.feature import Core, Feature
+from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
@@ -45,7 +45,7 @@ class Failing(Feature):
 
 def extender_with(folder: Path, features: Sequence[type[Feature]], settings: Mapping[str, object] = ALL_ON) -> Extender:
     """Return an extender that knows two observed nodes."""
-    config = ExtenderConfiguration.model_validate(settings)
+    config = WholeConfiguration.model_validate(settings)
     extender = Extender(config, KubeApi.from_kubeconfig(folder / "nobody"), features)
     extender.state.nodes.replaced([node(name, "dgx-1v", status=OBSERVED) for name in ("n1", "n2")])
     extender.state.pods.replaced([])

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
-from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.made_tables import MadeTables, default
 
@@ -43,7 +43,7 @@ def _docstrings(section: type[BaseModel]) -> dict[str, str]:
     """Return what stands below each field, those of the class's parents included."""
     found: dict[str, str] = {}
     for parent in reversed(section.__mro__):
-        if issubclass(parent, BaseModel) and parent is not BaseModel:
+        if issubclass(parent, BaseModel) and parent not in (BaseModel, WholeConfiguration):  # the latter has no source
             (defined,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
             assert isinstance(defined, ast.ClassDef)
             for field, below in zip(defined.body, defined.body[1:], strict=False):
@@ -64,5 +64,5 @@ def _line(words: str) -> str:
 
 SETTINGS = MadeTables(
     MANIFESTS.parent / "docs" / "reference" / "configuration.md",
-    {"extender": lambda: table(ExtenderConfiguration), "agent": lambda: table(AgentConfiguration)},
+    {"extender": lambda: table(WholeConfiguration), "agent": lambda: table(AgentConfiguration)},
 )

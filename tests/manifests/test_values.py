@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
-from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from tests.manifests import schema as values_schema
 from tests.manifests.helm import CHART
 from tests.manifests.images import IMAGES
@@ -56,7 +56,7 @@ def undescribed(part: Any, above: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("program", "configuration"), [("extender", ExtenderConfiguration), ("agent", AgentConfiguration)]
+    ("program", "configuration"), [("extender", WholeConfiguration), ("agent", AgentConfiguration)]
 )
 def test_every_section_of_a_configuration_can_be_set(program: str, configuration: type[BaseModel]) -> None:
     """Or is refused by name, because another value of the chart sets it."""

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from agent import config as agent_config
-from extender.config import document as extender_config
 from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import load as load_extender
 from extender.web import health
 from extender.web.routes import routes
 from tests.manifests.helm import CHART
@@ -26,7 +26,7 @@ CLIENT = "nvidia.com/gpu.deploy.client"
 def extender_settings(tmp_path: Path) -> ExtenderConfiguration:
     file = tmp_path / "extender.yaml"
     file.write_text(file_of("gputopo-scheduler", "extender.yaml"))
-    return extender_config.load(file, {}, {"health.host": "fd00::1"})
+    return load_extender(file, {}, {"health.host": "fd00::1"})
 
 
 def test_scheduler_calls_the_verbs_that_the_extender_serves(extender_settings: ExtenderConfiguration) -> None:

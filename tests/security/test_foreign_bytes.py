@@ -34,8 +34,8 @@ from extender.cluster.objects.group_sizes import GroupMaker
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import cpu_milli, quantity
 from extender.cluster.objects.versions import is_before
-from extender.config.document import load
 from extender.core.device_classes import DeviceClasses
+from extender.features.configuration import load
 from extender.kit.clock import Instant
 from extender.kit.configuration import ConfigurationError
 from extender.kubectl.control_plane import control_plane

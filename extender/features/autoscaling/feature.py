@@ -22,19 +22,20 @@ from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.config.autoscaling import AutoscalingSettings
 from extender.core.feature import Core, Feature
+from extender.features.autoscaling import events
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
+from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock, Instant
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
-from extender.kubernetes import events
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
+from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
 from extender.telemetry.metrics import Declaration, Kind, Metrics
@@ -72,11 +73,12 @@ class Autoscaling(Feature):
     """The rounds of one extender."""
 
     name = "autoscaling"
+    section = AutoscalingSettings
     declarations = (NODE_REQUESTS,)
 
     state: ClusterState
     send: Send
-    events: events.EventRecorder
+    events: EventRecorder
     metrics: Metrics
     clock: Clock
     settings: AutoscalingSettings
@@ -99,7 +101,8 @@ class Autoscaling(Feature):
     @classmethod
     def of(cls, core: Core) -> Self | None:
         """Return the feature, `None` where it is not enabled."""
-        if not core.config.autoscaling.enabled:
+        settings = core.config.section(AutoscalingSettings)
+        if not settings.enabled:
             return None
         return cls(
             state=core.state,
@@ -107,7 +110,7 @@ class Autoscaling(Feature):
             events=core.events,
             metrics=core.metrics,
             clock=core.clock,
-            settings=core.config.autoscaling,
+            settings=settings,
             every_seconds=core.config.reconcile.interval,
         )
 
@@ -297,5 +300,5 @@ def _waits(pod: GpuPod) -> bool:
     return pod.node is None and not pod.ended and pod.pod.metadata.deletion_timestamp is None
 
 
-def _named(pod: GpuPod) -> events.PodName:
-    return events.PodName(*pod.key, pod.uid)
+def _named(pod: GpuPod) -> PodName:
+    return PodName(*pod.key, pod.uid)

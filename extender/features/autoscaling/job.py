@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.placeholders import StandsFor
-from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.need import Need
+from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 from topology.annotations import keys
 

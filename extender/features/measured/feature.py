@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
+from extender.features.measured.settings import MeasuredSettings
 from extender.inspect.measured import MeasuredReport, measured_sets
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
@@ -39,6 +40,7 @@ class MeasuredFile(Feature):
     """One file, and what of it is in force."""
 
     name = "measured"
+    section = MeasuredSettings
     declarations = MEASURED
 
     def __init__(self, file: Path, state: ClusterState, every_seconds: float = EVERY_SECONDS) -> None:
@@ -54,7 +56,7 @@ class MeasuredFile(Feature):
     @classmethod
     def of(cls, core: Core) -> Self | None:
         """Return the feature, `None` where no file is named."""
-        settings = core.config.measured
+        settings = core.config.section(MeasuredSettings)
         return cls(settings.file, core.state, settings.reread) if settings.file else None
 
     def rounds(self) -> Iterable[Round]:

@@ -15,12 +15,14 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
+from extender.features.sick_gpus import events
+from extender.features.sick_gpus.settings import SickGpusSettings
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
-from extender.kubernetes import events
+from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.eviction import Answer, evict
 from extender.kubernetes.rest import Send
 from extender.telemetry.metrics import Declaration, Kind, Metrics
@@ -55,11 +57,12 @@ class SickGpus(Feature):
     """The rounds of one extender."""
 
     name = "sick-gpus"
+    section = SickGpusSettings
     declarations = (EVICTIONS,)
 
     state: ClusterState
     send: Send
-    events: events.EventRecorder
+    events: EventRecorder
     metrics: Metrics
     clock: Clock
     may_evict: bool = False
@@ -79,7 +82,7 @@ class SickGpus(Feature):
             events=core.events,
             metrics=core.metrics,
             clock=core.clock,
-            may_evict=core.config.sick_gpus.evict,
+            may_evict=core.config.section(SickGpusSettings).evict,
             every_seconds=core.config.reconcile.interval,
         )
 
@@ -151,5 +154,5 @@ def _cases(found: list[Stricken]) -> Iterator[Case]:
     return ((each.pod.uid, gpu.uuid, gpu.since) for each in found for gpu in each.gpus)
 
 
-def _named(pod: GpuPod) -> events.PodName:
-    return events.PodName(*pod.key, pod.uid)
+def _named(pod: GpuPod) -> PodName:
+    return PodName(*pod.key, pod.uid)

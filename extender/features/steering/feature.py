@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import median_low
@@ -13,9 +13,9 @@ from extender.binding.driver import Driver
 from extender.binding.intents import Step
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.config.document import ExtenderConfiguration
 from extender.core.feature import Core, Feature
 from extender.features.steering.nominations import Nominations
+from extender.features.steering.settings import SteeringSettings
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
@@ -59,6 +59,7 @@ class Steering(Feature):
     """The rounds of one extender."""
 
     name = "steering"
+    section = SteeringSettings
     declarations = (NOMINATIONS,)
     paces_scheduling = True
 
@@ -66,7 +67,9 @@ class Steering(Feature):
     driver: Driver
     clock: Clock
     metrics: Metrics
-    config: ExtenderConfiguration
+    settings: SteeringSettings
+    scheduler_names: Collection[str]
+    """Of the pods that wait for us."""
     nominations: Nominations = field(init=False)
     _asked_at: float = -LIVELY_SECONDS
     _looked_at: int = 0
@@ -79,14 +82,16 @@ class Steering(Feature):
 
     def __post_init__(self) -> None:
         """Begin with none."""
-        self.nominations = Nominations(self.state, self.config.steering.life)
+        self.nominations = Nominations(self.state, self.settings.life)
 
     @classmethod
     def of(cls, core: Core) -> Self | None:
         """Return the feature, `None` where it is not enabled."""
-        if not core.config.steering.enabled:
+        settings = core.config.section(SteeringSettings)
+        if not settings.enabled:
             return None
-        return cls(core.state, core.driver, core.clock, core.metrics, core.config)
+        names = core.config.scheduling.scheduler_names
+        return cls(core.state, core.driver, core.clock, core.metrics, settings, names)
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that plans and takes back, and further ones that only plan."""
@@ -124,8 +129,8 @@ class Steering(Feature):
 
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
-        ahead, settings = self.nominations.ahead_since(), self.config.steering
-        waiting = self.state.waiting.length(self.config.scheduling.scheduler_names)
+        ahead, settings = self.nominations.ahead_since(), self.settings
+        waiting = self.state.waiting.length(self.scheduler_names)
         is_queue = bool(ahead) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
         is_dear = self._looked_at >= settings.nodes
@@ -150,7 +155,7 @@ class Steering(Feature):
         self._left_until = {uid: until for uid, until in self._left_until.items() if until > now.monotonic}
         return next_wanted(
             self.state,
-            self.config.scheduling.scheduler_names,
+            self.scheduler_names,
             now,
             at_most=BATCH,
             ahead=self.nominations.ahead() if now.monotonic - self._asked_at < AT_WORK_SECONDS else None,

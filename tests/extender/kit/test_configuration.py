@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import AgentConfiguration
-from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from extender.kit.configuration import OTHER_VARIABLES, ConfigurationError, Document, load, variables_of
 from extender.kit.settings import Duration, Section
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = [AgentConfiguration, ExtenderConfiguration]
+DOCUMENTS = [AgentConfiguration, WholeConfiguration]
 PROGRAMS = ("agent", "benchmarks", "extender", "manifests", "tests")
 SUFFIXES = {".c", ".go", ".py", ".sh", ".tpl", ".yaml"}
 
@@ -46,8 +46,8 @@ def test_every_setting_can_be_given_as_text(document_type: type[Document], separ
 @pytest.mark.parametrize("text", ["007", "0x10", "true", "null", "~", "'a", "it's", "[a", "a: b", "1e3"])
 def test_text_stays_as_it_is(text: str) -> None:
     """A namespace and a node may be called like a number or a word of YAML."""
-    assert load(ExtenderConfiguration, None, {"GPUTOPO_AGENTS_NAMESPACE": text}, {}).agents.namespace == text
-    assert load(ExtenderConfiguration, None, {}, {"agents.namespace": text}).agents.namespace == text
+    assert load(WholeConfiguration, None, {"GPUTOPO_AGENTS_NAMESPACE": text}, {}).agents.namespace == text
+    assert load(WholeConfiguration, None, {}, {"agents.namespace": text}).agents.namespace == text
     assert load(AgentConfiguration, None, {"GPUTOPO_NODE_NAME": text}, {}).node_name == text
 
 
@@ -57,7 +57,7 @@ def test_text_stays_as_it_is(text: str) -> None:
 )
 def test_quotes_around_a_text_are_left_out(text: str, host: str) -> None:
     """A pod that a chart of version 0.1 made starts this version with them, when only its image is replaced."""
-    assert load(ExtenderConfiguration, None, {}, {"health.host": text}).health.host == host
+    assert load(WholeConfiguration, None, {}, {"health.host": text}).health.host == host
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_quotes_around_a_text_are_left_out(text: str, host: str) -> None:
 )
 def test_lists_are_separated_by_commas_or_written_as_yaml(text: str, names: tuple[str, ...]) -> None:
     """Both programs read both forms."""
-    extender = load(ExtenderConfiguration, None, {"GPUTOPO_SCHEDULING_SCHEDULER_NAMES": text}, {})
+    extender = load(WholeConfiguration, None, {"GPUTOPO_SCHEDULING_SCHEDULER_NAMES": text}, {})
     agent = load(AgentConfiguration, None, {"GPUTOPO_DISCOVERY_IGNORED_PROCESSES": text}, {})
     assert (extender.scheduling.scheduler_names, agent.discovery.ignored_processes) == (names, names)
 
@@ -82,7 +82,7 @@ def test_lists_are_separated_by_commas_or_written_as_yaml(text: str, names: tupl
 def test_command_line_adds_to_a_mapping_of_the_environment() -> None:
     """A mapping is YAML; a dotted path names one of its keys."""
     environment = {"GPUTOPO_SCHEDULING_DEMAND": "{1: 0.5, 2: 0.5}"}
-    loaded = load(ExtenderConfiguration, None, environment, {"scheduling.demand.2": "1.5"})
+    loaded = load(WholeConfiguration, None, environment, {"scheduling.demand.2": "1.5"})
     assert loaded.scheduling.demand == {1: 0.5, 2: 1.5}
 
 
@@ -132,7 +132,7 @@ def test_every_variable_in_our_code_is_a_setting_or_listed() -> None:
     mentioned = {
         name for text in texts for name in re.findall(r"(?:[\"'`]|\$[({]?|name: )(GPUTOPO_[A-Z_]*[A-Z])", text)
     }
-    settings = variables_of(AgentConfiguration).keys() | variables_of(ExtenderConfiguration).keys()
+    settings = variables_of(AgentConfiguration).keys() | variables_of(WholeConfiguration).keys()
     services = {name for name in mentioned if "_SERVICE_" in name}
     assert mentioned - settings - services == OTHER_VARIABLES
 
@@ -143,7 +143,7 @@ def test_every_problem_names_its_source_and_all_are_reported_at_once(tmp_path: P
     file.write_text("apiVersion: config.gputopo.dev/v1alpha1\nkind: ExtenderConfiguration\nlisten: {prot: 1}\n")
     environment = {"GPUTOPO_HEALTH_PORT": "many", "GPUTOPO_SCHEDULING_HOLDD": "5s"}
     with pytest.raises(ConfigurationError) as caught:
-        load(ExtenderConfiguration, file, environment, {"scheduling.demand": "{x: 1}"})
+        load(WholeConfiguration, file, environment, {"scheduling.demand": "{x: 1}"})
     assert sorted(re.sub(r"(?<=: )(Input|unable).*", "…", line) for line in str(caught.value).splitlines()) == [
         f"{file}: listen.prot: unknown key; did you mean listen.port?",
         "GPUTOPO_HEALTH_PORT: health.port: …",
@@ -165,7 +165,7 @@ def test_every_problem_names_its_source_and_all_are_reported_at_once(tmp_path: P
 def test_text_that_cannot_be_read_is_refused_with_path_and_reason(path: str, text: str, problem: str) -> None:
     """A second level never replaces a value."""
     with pytest.raises(ConfigurationError, match=f"^command line: {re.escape(problem)}"):
-        load(ExtenderConfiguration, None, {"GPUTOPO_LOG_LEVEL": "info"}, {path: text})
+        load(WholeConfiguration, None, {"GPUTOPO_LOG_LEVEL": "info"}, {path: text})
 
 
 @given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))

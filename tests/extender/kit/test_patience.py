@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.config.document import load
 from extender.core.derivation import go_on_searching
 from extender.core.second_looks import NEWS_SECONDS
+from extender.features.configuration import load
 from extender.kit.clock import Instant
 from extender.kit.patience import MOST_SECONDS, NAMESPACES, SHARE, Patience
 from extender.kubernetes.kube import KubeApi

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from extender.features.sick_gpus.events import SICK
 from extender.kubernetes import events
 from extender.kubernetes.events import Event, EventRecorder, PodName, placed, to_request, unsatisfied
 from extender.kubernetes.reflector import Unavailable
@@ -137,7 +138,7 @@ async def test_a_full_queue_drops_and_counts() -> None:
 
 
 def sick(pod: PodName) -> Event:
-    return Event(pod, events.SICK, "holds a sick GPU", "Warning", "GPU-1@9")
+    return Event(pod, SICK, "holds a sick GPU", "Warning", "GPU-1@9", is_of_health=True)
 
 
 async def run_flooded(recorder: EventRecorder, minutes: int, *after: Event) -> None:
@@ -159,7 +160,7 @@ async def test_pods_that_wait_hold_up_no_event_about_a_sick_gpu() -> None:
     server = Server()
     recorder = EventRecorder(server.send)
     await run_flooded(recorder, 10, *map(sick, pods(10)))
-    assert sum(body["reason"] == events.SICK for body in bodies(server.requests)) == 10
+    assert sum(body["reason"] == SICK for body in bodies(server.requests)) == 10
     assert recorder.dropped > 1000
 
 
@@ -193,10 +194,10 @@ async def test_an_event_about_health_that_finds_no_room_is_recorded_again_later(
     *queued, late = pods(events.HEALTH_QUEUE + 1)
     assert all(recorder.record(sick(pod)) for pod in queued)
     assert not recorder.record(sick(late))
-    assert (recorder.is_news(late.uid, events.SICK, "GPU-1@9"), recorder.dropped) == (True, 1)
+    assert (recorder.is_news(late.uid, SICK, "GPU-1@9"), recorder.dropped) == (True, 1)
     await run_for(recorder, 1)
     assert recorder.record(sick(late))
-    assert not recorder.is_news(late.uid, events.SICK, "GPU-1@9")
+    assert not recorder.is_news(late.uid, SICK, "GPU-1@9")
 
 
 @pytest.mark.parametrize("failing", [Server(status=503), Server(status=429), Server(error=Unavailable("refused"))])
@@ -212,7 +213,7 @@ async def test_an_event_about_health_is_tried_again_where_the_server_is_busy(fai
     recorder.record(sick(POD))
     recorder.record(unsatisfied(POD, Counter(["no"])))
     await run_for(recorder, 3 * events.RETRY_SECONDS)
-    assert [body["reason"] for body in bodies(well.requests)] == [events.SICK]
+    assert [body["reason"] for body in bodies(well.requests)] == [SICK]
     assert (len(failing.requests), recorder.dropped) == (2, 1)
 
 

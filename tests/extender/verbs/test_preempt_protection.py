@@ -11,7 +11,7 @@ from aiohttp import web
 from benchmarks.simulated.double.server import Faultless, Faults, Handler
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Pod
-from extender.config.document import load
+from extender.features.configuration import load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims

@@ -13,7 +13,7 @@ import msgspec
 from extender.cluster.objects.gpu_pods import planned_gpus
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.config.document import load
+from extender.features.configuration import load
 from extender.kit.clock import Clock, Instant
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.processes.ticking import TICK_SECONDS
 from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, share_pod
-from extender.kubernetes.events import SICK
+from extender.features.sick_gpus.events import SICK
 from tests.security.hostile.cluster import GOOD, Called, Cluster
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status

@@ -20,6 +20,7 @@ from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
 from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
 from extender.kit.clock import Instant
 from extender.kubernetes import connections
@@ -81,7 +82,7 @@ class Witness(Protocol):
 
 def configuration(orphan_seconds: float, *, steered: bool = False) -> ExtenderConfiguration:
     """Return the product's defaults, but for small pages, short queues, and for times that would outlast a run."""
-    return ExtenderConfiguration.model_validate(
+    return WholeConfiguration.model_validate(
         {
             "watch": {"pageSize": PAGE_SIZE, "stream": 9.0, "silence": 12.0},
             "kubernetes": {"requestTimeout": 5.0},

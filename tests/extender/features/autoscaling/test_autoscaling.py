@@ -16,9 +16,9 @@ from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
 from extender.cluster.state import ClusterState
-from extender.config.autoscaling import AutoscalingSettings
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, WAITING, Autoscaling
+from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.gauges import gauges_of

@@ -17,9 +17,10 @@ from benchmarks.simulated.double.resources import EVENTS, PODS
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
+from extender.features.sick_gpus.events import SICK
 from extender.features.sick_gpus.feature import EVICTIONS, PACE_SECONDS, TOLD_SECONDS, TRIES, SickGpus
 from extender.kubernetes import events
-from extender.kubernetes.events import SICK, Event, EventRecorder, PodName
+from extender.kubernetes.events import Event, EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
@@ -152,7 +153,9 @@ async def test_a_pod_whose_event_found_no_room_is_told_later(monkeypatch: pytest
     state = cluster(holding("n1", 3, p=(3,)), holder("p", "n1", 3))
     life = Life(state, Api())
     for number in range(10):
-        life.recorder.record(Event(PodName("ml", f"f{number}", f"f{number}"), SICK, "sick", "Warning"))
+        life.recorder.record(
+            Event(PodName("ml", f"f{number}", f"f{number}"), SICK, "sick", "Warning", is_of_health=True)
+        )
     await life.sick.round()
     assert life.recorder.dropped == 1
     await life.rounds(5)

@@ -11,8 +11,8 @@ from extender.binding.driver import Driver, Execute
 from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
-from extender.config.document import ExtenderConfiguration
 from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, NOMINATIONS, ROUND_SECONDS, Steering
+from extender.features.steering.settings import SteeringSettings
 from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.kit.clock import Clock
 from extender.planning.queue import LEAD
@@ -29,11 +29,8 @@ ASKED = args(pod("somebody"), "n1", "n2")
 
 
 def steering(state: ClusterState, execute: Execute, clock: Clock) -> Steering:
-    settings = {"enabled": True, "queue": 1, "nodes": 2, "life": f"{LIFE_SECONDS}s"}
-    config = ExtenderConfiguration.model_validate(
-        {"scheduling": {"schedulerNames": list(SCHEDULER)}, "steering": settings}
-    )
-    return Steering(state, Driver(execute, clock, 3.0), clock, Metrics("", [NOMINATIONS]), config)
+    settings = SteeringSettings(enabled=True, queue=1, nodes=2, life=LIFE_SECONDS)
+    return Steering(state, Driver(execute, clock, 3.0), clock, Metrics("", [NOMINATIONS]), settings, SCHEDULER)
 
 
 def test_what_another_one_takes_back_while_we_try_to_is_not_nominated_again_at_once() -> None:

@@ -1,0 +1,47 @@
+"""What is said to pods about sick GPUs: their own, and those of their group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.cluster.sickness import Stricken
+from extender.kubernetes.events import Event, PodName
+from topology.node.status import name_of
+
+SICK: Final = "GPUSick"
+MEMBER_SICK: Final = "GroupMemberSick"
+EVICTED: Final = "GPUPodEvicted"
+NOT_EVICTED: Final = "GPUPodNotEvicted"
+
+
+def gpu_sick(pod: PodName, found: Stricken, fate: str) -> Event:
+    """Say which GPUs of a pod have fallen sick, why, and what becomes of the pod."""
+    return Event(pod, SICK, f"holds {_sick(found)}; {fate}", "Warning", _case(found), is_of_health=True)
+
+
+def member_sick(pod: PodName, found: Stricken) -> Event:
+    """Say that a pod of the same group, and of the same namespace, holds sick GPUs."""
+    note = f"{found.pod.key[1]} of the same group holds {_sick(found)}; this pod goes on"
+    return Event(pod, MEMBER_SICK, note, "Warning", f"{found.pod.uid} {_case(found)}", is_of_health=True)
+
+
+def evicted(pod: PodName, found: Stricken) -> Event:
+    """Say why a pod had to go."""
+    return Event(pod, EVICTED, f"evicted, as it asks: it holds {_sick(found)}", "Warning", is_of_health=True)
+
+
+def not_evicted(pod: PodName, why: str) -> Event:
+    """Say why a pod is still there that asks to be evicted."""
+    return Event(
+        pod, NOT_EVICTED, f"asks to be evicted for a sick GPU, and could not be: {why}", "Warning", is_of_health=True
+    )
+
+
+def _sick(found: Stricken) -> str:
+    count = "a sick GPU" if len(found.gpus) == 1 else f"{len(found.gpus)} sick GPUs"
+    named = "; ".join(f"{name_of(gpu.uuid, gpu.index)}: {gpu.reason}" for gpu in found.gpus)
+    return f"{count} of {found.node}, {named}"
+
+
+def _case(found: Stricken) -> str:
+    return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in found.gpus)
