@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures manifests release release-files image-archive bench profile report audit sbom licences docs-version clean
+.PHONY: help venv lock demo test test-all test-slow test-waits test-alone test-gpu steady test-cluster kills faults soak fuzz hostile model mutants cluster image lint docs verify pictures screenshots manifests release release-files image-archive bench profile report audit sbom licences docs-version clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,7 @@ BUILD_LOCK := $(COMPILE) -c requirements.lock --group build
 KUBECTL_LOCK := $(subst --universal,--python-platform linux,$(COMPILE)) -c requirements.lock --group kubectl
 PICTURE := $(BIN)/gputopo-bench plan dgx-1v --gpus 4 --free 0,2,4-7 -o svg
 GLANCE := $(BIN)/python -m benchmarks.placement.report.glance docs/images/peers.json
+WHY := $(BIN)/python -m tests.pictures.why
 
 lock: ## Resolve the dependencies anew into the five lock files
 	$(LOCK) -o requirements.lock
@@ -162,6 +163,7 @@ verify: venv ## Check that generated files are what their sources give
 	$(BIN)/python -m tests.manifests --check
 	$(PICTURE) | cmp - docs/images/plan.svg
 	$(GLANCE) | cmp - docs/images/peers.svg
+	$(WHY) | cmp - docs/images/why.svg
 	cp requirements.lock $(BIN)/.lock-check && $(LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements.lock
 	cp requirements-image.lock $(BIN)/.lock-check && $(IMAGE_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-image.lock
 	cp requirements-traces.lock $(BIN)/.lock-check && $(TRACES_LOCK) -o $(BIN)/.lock-check && cmp $(BIN)/.lock-check requirements-traces.lock
@@ -171,9 +173,13 @@ verify: venv ## Check that generated files are what their sources give
 manifests: venv ## Write manifests/rendered again, and the generated parts of the chart's README and of the reference pages
 	$(BIN)/python -m tests.manifests
 
-pictures: venv ## Draw the pictures of the documentation anew
+pictures: venv ## Draw the pictures of the documentation: GPUs, bars, and what `kubectl gputopo why` prints
 	$(PICTURE) > docs/images/plan.svg
 	$(GLANCE) > docs/images/peers.svg
+	$(WHY) > docs/images/why.svg
+
+screenshots: venv ## Take the screenshots of the web view on a simulated cluster (needs Chromium: apt-get install chromium)
+	$(BIN)/python -m tests.pictures.screenshots docs/images
 
 bench: venv ## Measure the extender: latency, start and memory, pods per second (minutes; the last needs the programs of the control plane)
 	$(BIN)/gputopo-bench latency -o text
