@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from agent import metrics as agent_metrics
 from extender.binding.outcome import Failure
 from extender.features.quality.series import BANDWIDTH_RATIO
@@ -87,6 +89,18 @@ def test_pages_link_to_files_that_exist() -> None:
     for page in [*PAGES, *FRONT]:
         links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text()) if "://" not in link]
         assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+
+
+@pytest.mark.parametrize("answer", ["benchmarks", "install", "pod-pending", "upgrade", "share-a-gpu"])
+def test_the_readme_links_to_the_answers_of_the_first_questions(answer: str) -> None:
+    """Do I need it, how do I install it, why is my pod pending, how do I upgrade, and how do I share a GPU?"""
+    assert re.search(rf"\]\(docs/[\w-]+/{answer}\.md\)", (DOCS.parent / "README.md").read_text())
+
+
+def test_the_index_links_to_every_page() -> None:
+    """A page that it leaves out is found by its name only."""
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text()))
+    assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"} == linked
 
 
 def test_front_pages_link_to_headings_that_exist() -> None:
