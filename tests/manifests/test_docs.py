@@ -93,7 +93,7 @@ def test_pages_link_to_files_that_exist() -> None:
 
 @pytest.mark.parametrize("answer", ["benchmarks", "install", "pod-pending", "upgrade", "share-a-gpu"])
 def test_the_readme_links_to_the_answers_of_the_first_questions(answer: str) -> None:
-    """Do I need it, how do I install it, why is my pod pending, how do I upgrade, and how do I share a GPU?"""
+    """Whether you need it, how to install and upgrade it, why a pod is pending, and how to share a GPU."""
     assert re.search(rf"\]\(docs/[\w-]+/{answer}\.md\)", (DOCS.parent / "README.md").read_text())
 
 

@@ -18,7 +18,7 @@ async def output() -> str:
     with tempfile.TemporaryDirectory(prefix="gputopo-pictures-") as folder:
         async with scene(Path(folder)) as url:
             plugin = Path(sys.executable).with_name("kubectl-gputopo")
-            command = [plugin, "why", PENDING, "--namespace", "default", "--extender", url]
+            command = [str(plugin), "why", PENDING, "--namespace", "default", "--extender", url]
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
             printed, _ = await process.communicate()
     if process.returncode != 1:
