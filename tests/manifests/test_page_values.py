@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 
 from agent.config import AgentConfiguration
-from extender.config.document import ExtenderConfiguration
+from extender.features.configuration import WholeConfiguration
 from tests.manifests.helm import CHART, MANIFESTS, helm
 from tests.manifests.readme import WHOLE
 from tests.manifests.test_pages import COMMANDS, Command
@@ -21,7 +21,7 @@ from tests.manifests.test_pages import COMMANDS, Command
 PAGES = sorted((MANIFESTS.parent / "docs").rglob("*.md"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SECTIONS = {name for name, value in VALUES.items() if isinstance(value, dict)}
-SETTINGS: dict[str, type[BaseModel]] = {"extender": ExtenderConfiguration, "agent": AgentConfiguration}
+SETTINGS: dict[str, type[BaseModel]] = {"extender": WholeConfiguration, "agent": AgentConfiguration}
 RELEASES = [command for command in COMMANDS if command.line.startswith(("helm install ", "helm upgrade "))]
 
 
