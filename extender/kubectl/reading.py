@@ -30,10 +30,10 @@ from extender.kubectl.extender_client import NoAnswer
 from extender.kubectl.following import follow
 from extender.kubectl.form import say
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
-from extender.kubernetes.documents import BrokenStream, decoder
+from extender.kubernetes.documents import BrokenStream, Expired, decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.reflector import Expired, Unavailable, list_objects
+from extender.kubernetes.reflector import Unavailable, list_objects
 from topology.annotations import keys
 
 Answer = TypeVar("Answer")

@@ -34,6 +34,10 @@ class BrokenStream(Exception):
     """What arrived cannot be read, or says itself that it went wrong."""
 
 
+class Expired(Exception):
+    """The server no longer knows a version or continuation (410)."""
+
+
 class ListMeta(msgspec.Struct, rename="camel"):
     """`metadata` of a list."""
 

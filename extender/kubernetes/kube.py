@@ -31,9 +31,18 @@ from extender.cluster.objects.kinds import Pod
 from extender.kit import traces
 from extender.kubernetes.account import Headers
 from extender.kubernetes.connections import Answer, Connections, Server
-from extender.kubernetes.documents import HEAD_BYTES, BrokenStream, Overlong, Text, decoder, name_listed, read_page
+from extender.kubernetes.documents import (
+    HEAD_BYTES,
+    BrokenStream,
+    Expired,
+    Overlong,
+    Text,
+    decoder,
+    name_listed,
+    read_page,
+)
 from extender.kubernetes.login import Login, of_kubeconfig, of_service_account
-from extender.kubernetes.reflector import Expired, Unavailable, list_objects
+from extender.kubernetes.reflector import Unavailable, list_objects
 from extender.kubernetes.rest import Flow, Request, to_reply, to_request, words_of
 
 MAX_OBJECT_BYTES: Final = 12 << 20

@@ -4,9 +4,6 @@ A list is one consistent read; it replaces the cache whole or not at all. A watc
 heard, so nothing is missed and nothing is replayed from a guess. 410 anywhere means list anew. A bookmark changes nothing
 but the version, and proves that the stream is alive. A stream without a byte for too long is dead, whatever TCP says.
 
-An object that cannot be read stops nobody from hearing of the others: it is named, counted and passed over. That it was listed
-is told all the same, because it does exist.
-
 Where etcd was restored from a backup, versions begin anew further back. A watch from a version that is still to come says
 nothing. So the server is asked how far it is whenever a watch was cut or said nothing. Some kinds of object change often
 and others seldom. The API server may have overtaken the version of a seldom one before anybody asks; so whoever notices
@@ -28,40 +25,28 @@ from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing, is_before
 from extender.kit.backoff import Pauses
 from extender.kit.plain_structlog import structlog
-from extender.kit.turns import Turn, in_short_turns
+from extender.kit.turns import Turn
 from extender.kubernetes.burden import Burden
 from extender.kubernetes.documents import (
-    GONE,
-    Bookmark,
     BrokenStream,
-    Deleted,
-    Event,
-    Failure,
+    Expired,
     Lines,
     ListMeta,
     Object,
     Overlong,
     Text,
     Unread,
-    decoder,
-    event_decoder,
-    measured,
-    name_changed,
     name_listed,
     name_object,
-    newer_version,
     read_page,
 )
-from extender.kubernetes.sink import Sink, StepwiseSink
+from extender.kubernetes.intake import Intake
+from extender.kubernetes.sink import Sink
 
 SLICE_BYTES = 1 << 20
 """Of a page, between two turns of the event loop: reading one heavy object takes as long as a turn may."""
 
 log = structlog.get_logger(__name__)
-
-
-class Expired(Exception):
-    """The server no longer knows this version or continuation (410)."""
 
 
 class Unavailable(Exception):
@@ -146,15 +131,10 @@ class Reflector(Generic[Object]):
         self.heard_at = 0.0
         """Loop time of the last list, event or bookmark."""
         self._source = source
-        self._decode: Callable[[Text], Object] = decoder(kind)
-        self._decode_event: Callable[[Text], Event[Object]] = event_decoder(kind)
-        self._sink: Sink[Object] = sink
-        self._keep: Callable[[Object], Object | None] = keep
-        self._knows = knows
+        self._intake = Intake(kind, sink, keep, knows, Burden(name, told))
         self._timing = timing
         rng = random or Random()  # noqa: S311 - no secret
         self._pauses = Pauses(timing.backoff_seconds, timing.max_backoff_seconds, random=rng.random)
-        self._burden = Burden(name, told)
         self._version = ""
         """What was heard of last; empty before the first list."""
         self._has_to_list = True
@@ -210,26 +190,20 @@ class Reflector(Generic[Object]):
         self._in_doubt = False
 
     async def _list(self) -> None:
-        warnings = self._warnings
-        listed = await list_objects(self._source, self._decode, self._keep, self._burden)
+        warnings, intake = self._warnings, self._intake
+        listed = await list_objects(self._source, intake.decode, intake.keep, intake.burden)
         has_noticed = is_before(listed.version, self._version)
         if was_set_back := has_noticed or warnings > 0:
             log.warning("the API server was set back", resource=self.name, was=self._version, now=listed.version)
         if has_noticed and not warnings:
             self._warn_fellows()
         unread = tuple(each.metadata for each in listed.unread)
-        await self._replace(listed.objects, Listing("" if was_set_back else listed.version, unread))
+        await intake.replace(listed.objects, Listing("" if was_set_back else listed.version, unread))
         self._warnings -= warnings
         self._version, self._has_to_list, self._in_doubt = listed.version, self._warnings > 0, False
         self._hear()
         self.synced.set()
         log.info("listed", resource=self.name, kept=len(listed.objects), resource_version=self._version)
-
-    async def _replace(self, objects: Sequence[Object], listing: Listing) -> None:
-        if isinstance(self._sink, StepwiseSink):
-            await in_short_turns(self._sink.replacing(objects, listing))
-        else:
-            self._sink.replaced(objects, listing)
 
     def _warn_fellows(self) -> None:
         for fellow in self._fellows:
@@ -247,7 +221,8 @@ class Reflector(Generic[Object]):
                 self._hear()
                 turn = Turn()
                 for line in lines.feed(chunk):
-                    self._take(line)
+                    self._version, self._in_doubt = self._intake.take(line), False
+                    self._events += 1
                     if turn.is_over():  # a chunk may hold a thousand events
                         await turn.end()
                 await turn.end()  # a full buffer must not starve the verbs
@@ -259,49 +234,6 @@ class Reflector(Generic[Object]):
                 return await anext(chunks, None)
             finally:
                 self._patience = None
-
-    def _take(self, line: Text | Overlong) -> None:
-        version = self._take_overlong(line) if isinstance(line, Overlong) else self._take_event(line)
-        if not version:
-            raise BrokenStream("an event without a version")
-        self._version, self._in_doubt = version, False
-        self._events += 1
-
-    def _take_event(self, line: Text) -> str:
-        """Hand on what a line says; returns the version that has been heard by then."""
-        if (told := newer_version(line)) is not None and self._knows(told):
-            return told.resource_version
-        try:
-            event = self._decode_event(line)
-        except BrokenStream as error:
-            if (unread := name_changed(line, str(error))) is None:
-                raise
-            return self._pass_over(unread)
-        match event:
-            case Failure(object=status) if status.code == GONE:
-                raise Expired
-            case Failure(object=status):
-                raise BrokenStream(f"server error {status.code}: {status.message}")
-            case Bookmark(object=mark):
-                return mark.metadata.resource_version
-        item: Object = measured(event.object, line)
-        if not item.metadata.resource_version:
-            return ""
-        self._burden.weigh(item.metadata, len(line))
-        if (kept := self._keep(item)) is not None:
-            (self._sink.deleted if isinstance(event, Deleted) else self._sink.changed)(kept)
-        return item.metadata.resource_version
-
-    def _take_overlong(self, line: Overlong) -> str:
-        reason = f"a line of more than {line.max_bytes} bytes"
-        if (unread := name_changed(line.head, reason)) is None:
-            raise BrokenStream(reason)
-        return self._pass_over(unread)
-
-    def _pass_over(self, unread: Unread) -> str:
-        self._burden.pass_over(unread)
-        self._sink.unread(unread.metadata, gone=unread.change == "DELETED")
-        return unread.metadata.resource_version
 
     def _hear(self) -> None:
         self.heard_at = asyncio.get_running_loop().time()

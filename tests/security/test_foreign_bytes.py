@@ -44,6 +44,7 @@ from extender.kubectl.snapshot import Snapshot, Unreadable
 from extender.kubectl.top import _read
 from extender.kubernetes.documents import (
     BrokenStream,
+    Expired,
     Overlong,
     decoder,
     event_decoder,
@@ -57,7 +58,7 @@ from extender.kubernetes.documents import (
 )
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.reflector import Expired, Unavailable
+from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, to_reply
 from tests.security.foreign_bytes import ALWAYS, hostile
 from topology.annotations.codec import decode_topology, encode_topology

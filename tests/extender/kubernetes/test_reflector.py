@@ -15,8 +15,8 @@ import pytest
 
 from extender.cluster.objects.kinds import Node, ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
-from extender.kubernetes.documents import Lines, Overlong
-from extender.kubernetes.reflector import Expired, Reflector, Timing, Unavailable
+from extender.kubernetes.documents import Expired, Lines, Overlong
+from extender.kubernetes.reflector import Reflector, Timing, Unavailable
 from tests.extender.virtual_time import in_virtual_time
 
 Step = bytes | float | Exception
