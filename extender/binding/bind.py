@@ -147,7 +147,7 @@ class _Bind:
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")
-        waited_seconds = self._state.gates.waited_seconds(pod, self._clock())
+        waited_seconds = self._state.indexes.gates.waited_seconds(pod, self._clock())
         with self._state.effort.bounded():
             placement = self._choose(view, request := asked.at_age(waited_seconds))
         if isinstance(placement, Rejection):

@@ -28,7 +28,7 @@ class Records:
     def due(self, state: ClusterState, now: float) -> list[str]:
         """Return the nodes to record at `now` (monotonic seconds), by name; they count as tried."""
         self._tried = {name: at for name, at in self._tried.items() if now - at < RETRY_SECONDS}
-        names = [name for name in sorted(state.unrecorded) if name not in self._tried][:MAX_PER_ROUND]
+        names = [name for name in sorted(state.conditions.unrecorded) if name not in self._tried][:MAX_PER_ROUND]
         self._tried |= dict.fromkeys(names, now)
         return names
 

@@ -60,7 +60,7 @@ class ClaimTimers:
     def due(self, state: ClusterState, now: float) -> list[Task]:
         """Return what is to be done at `now` (monotonic seconds), by node name. Call it every second or two."""
         self._since, before = {}, self._since
-        tasks = (self._task(state, state.views[name], before, now) for name in sorted(state.unsettled))
+        tasks = (self._task(state, state.views[name], before, now) for name in sorted(state.conditions.unsettled))
         return [task for task in tasks if task != Task(task.node)]
 
     def _task(

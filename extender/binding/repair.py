@@ -47,7 +47,7 @@ class Repairs:
 
     def due(self, state: ClusterState, now: float) -> list[str]:
         """Return the nodes to repair at `now` (monotonic seconds), by name."""
-        self._since = {name: self._since.get(name, now) for name in sorted(state.amiss)}
+        self._since = {name: self._since.get(name, now) for name in sorted(state.conditions.amiss)}
         self._refused = {name: at for name, at in self._refused.items() if now - at < REFUSED_SECONDS}
         return [name for name, since in self._since.items() if self._is_due(state.views[name], now - since)]
 

@@ -31,7 +31,7 @@ NOT_TOGETHER: Final = "the pods of its PodGroup that were tried together do not 
 
 def refused_together(state: ClusterState, target: BindTarget, now: float, deadline: float) -> NotBound | None:
     """Return the refusal of a pod that would be bound without others of its PodGroup."""
-    offer = state.gangs.offered(target.uid, target.node)
+    offer = state.memory.gangs.offered(target.uid, target.node)
     if offer is None:
         return None
     if offer.may_bind is None:
@@ -40,11 +40,11 @@ def refused_together(state: ClusterState, target: BindTarget, now: float, deadli
 
 
 def _decide(state: ClusterState, target: BindTarget, now: float, deadline: float) -> None:
-    offers, firm = state.gangs.together(target.uid, target.node), state.holds.firm(now)
-    may_bind = _are_apart(offers, state.gangs.newest(target.uid, target.node)) and all(
+    offers, firm = state.memory.gangs.together(target.uid, target.node), state.holds.firm(now)
+    may_bind = _are_apart(offers, state.memory.gangs.newest(target.uid, target.node)) and all(
         _is_there(state, uid, offer, firm.get(offer.hold.node, {})) for uid, offer in offers.items()
     )
-    state.gangs.decide(target.uid, target.node, may_bind=may_bind)
+    state.memory.gangs.decide(target.uid, target.node, may_bind=may_bind)
     for uid, offer in offers.items():
         if may_bind:
             hold = offer.hold

@@ -37,7 +37,7 @@ class RailsOfGroup:
         self._state = state
         self._uid = uid
         self._now = now
-        self._peers = state.groups.peers(uid)
+        self._peers = state.indexes.groups.peers(uid)
         self._preferred: dict[tuple[TopologyClass, str | None], int] = {}
 
     def on(self, view: NodeView) -> Rails:
@@ -83,5 +83,5 @@ def on_the_network(state: ClusterState, view: NodeView) -> Iterator[tuple[str, i
     topology_class = view.shape.topology_class
     uids = {claim.uid for claim, standing in view.claims if standing is not Standing.FREE}
     for uid in sorted(uids):
-        if topology_class and state.groups.is_spread(uid):
+        if topology_class and state.indexes.groups.is_spread(uid):
             yield uid, topology_class.on_rails_of(view.claimed_by(uid))

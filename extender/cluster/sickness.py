@@ -49,7 +49,7 @@ class Stricken:
 
 def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
     """Yield the pods that hold sick GPUs, node by node; linear in the pods of such nodes."""
-    for name in sorted(state.sick):
+    for name in sorted(state.conditions.sick):
         view = state.views[name]
         sick = _sick_gpus(view)
         for held in view.holdings:
@@ -60,7 +60,7 @@ def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
 
 def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
     """Return the other pods of a pod's group that are on a node, and have not ended."""
-    return [other for other in state.groups.beside(pod.uid) if other.node and not other.ended]
+    return [other for other in state.indexes.groups.beside(pod.uid) if other.node and not other.ended]
 
 
 def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:

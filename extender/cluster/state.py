@@ -9,31 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from extender.cluster.caches.agents import SILENCE_SECONDS, AgentPods, Hearing
+from extender.cluster.caches.agents import SILENCE_SECONDS, AgentHeartbeats, AgentPods
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.caches.cpu import CpuInUse
-from extender.cluster.caches.evictions import Evictions
-from extender.cluster.caches.gates import Gates
-from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
-from extender.cluster.caches.schedulers import Schedulers
-from extender.cluster.caches.waiting import Waiting
-from extender.cluster.candidates.gangs import Gangs
-from extender.cluster.candidates.groups import Groups
 from extender.cluster.candidates.holds import Holds
 from extender.cluster.candidates.node_groups import NodeGroups
-from extender.cluster.candidates.placeholders import Placeholders
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
+from extender.cluster.conditions import NodeConditions
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import GpuPod, kind_of
-from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
+from extender.cluster.objects.gpu_pods import kind_of
+from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.ownership.fences import Fences
-from extender.cluster.ownership.first_reports import FirstReports
-from extender.cluster.ownership.later_reports import LaterReports
+from extender.cluster.pod_indexes import PodIndexes
 from extender.cluster.pod_memory import PodMemory
 from extender.cluster.sums import Sums
 from extender.cluster.views import Sources, Views
@@ -74,47 +66,30 @@ class ClusterState:
         """What searches may do in a call, and those that go on beside; the verbs bound it."""
         self.classes = TopologyClasses(weights, self.effort)
         """Of all machines there are; to be read."""
-        self._shapes = ShapeIndex()
-        self._node_groups = NodeGroups(self.classes, group_label, expected)
         self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
         self.nodes = NodeCache(self.classes, self._node_changed, self.fences.missed, labels, health_words)
         self.pods = PodCache(resource, self._pod_touched)
         self.agents = AgentPods(agent_namespace, self._node_touched)
+        self.heartbeats = AgentHeartbeats(self._status_of, silence_seconds)
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
-        self.schedulers = Schedulers(scheduler_names)
-        self.waiting = Waiting()
-        self.gates = Gates()
         self.claims = ResourceClaims(self._node_touched)
         """Of DRA; where nobody reads them there are none."""
-        self.group_words = group_words
-        """Whose words on groups count."""
-        self.group_sizes = GroupSizes(self._group_resized)
-        """Those that pods do not say; where nobody reads them there are none."""
-        self.groups = Groups(self.nodes.locations, group_words, self.group_sizes.by_group)
+        self.indexes = PodIndexes(self.nodes.locations, group_words, scheduler_names)
         self.holds = Holds()
-        self.gangs = Gangs()
-        """PodGroups, as kube-scheduler tries their members together."""
-        self.placeholders = Placeholders()
         self.memory = PodMemory()
-        self.evictions = Evictions()
-        self._hearing = Hearing(silence_seconds)
-        self._unheard: set[str] = set()
-        """Nodes that have changed since we listened last."""
-        self._first_reports = FirstReports()
-        self._later_reports = LaterReports(self.pods.runs_as)
         sources = Sources(
             nodes=self.nodes,
             pods=self.pods,
             agents=self.agents,
             cpu=self.cpu,
             claims=self.claims,
-            hearing=self._hearing,
-            first_reports=self._first_reports,
-            later_reports=self._later_reports,
+            heartbeats=self.heartbeats,
+            first_reports=self.memory.first_reports,
         )
-        self._views = Views(sources, self._shapes, self._node_groups, self.fences, resource, tolerated_taints)
+        node_groups = NodeGroups(self.classes, group_label, expected)
+        self._views = Views(sources, node_groups, self.fences, resource, tolerated_taints)
 
     @classmethod
     def configured(cls, config: ExtenderConfiguration) -> ClusterState:
@@ -148,54 +123,25 @@ class ClusterState:
     def shapes(self) -> ShapeIndex:
         """The names of all nodes by shape."""
         self.refresh()
-        return self._shapes
+        return self._views.shapes
 
     @property
     def node_groups(self) -> NodeGroups:
         """What new nodes would be like."""
         self.refresh()
-        return self._node_groups
+        return self._views.node_groups
 
     @property
-    def unsettled(self) -> Collection[str]:
-        """The nodes with claims of which not all are held by pods that run there."""
+    def conditions(self) -> NodeConditions:
+        """The nodes in which something is not as it should be."""
         self.refresh()
-        return self._views.unsettled
-
-    @property
-    def amiss(self) -> Collection[str]:
-        """The nodes of which the ledger, or a pod's record, does not say what is."""
-        self.refresh()
-        return self._views.amiss
-
-    @property
-    def quarantined(self) -> Collection[str]:
-        """The nodes with GPUs that two live pods hold."""
-        self.refresh()
-        return self._views.quarantined
-
-    @property
-    def sick(self) -> Collection[str]:
-        """The nodes with GPUs that are unfit through themselves."""
-        self.refresh()
-        return self._views.sick
-
-    @property
-    def unrecorded(self) -> Collection[str]:
-        """The nodes whose ledgers do not record the GPUs that they own."""
-        self.refresh()
-        return self._views.unrecorded
+        return self._views.conditions
 
     @property
     def sums(self) -> Sums:
         """What is added up over all nodes."""
         self.refresh()
         return self._views.sums
-
-    @property
-    def silent(self) -> int:
-        """How many nodes' agents have not written for too long."""
-        return len(self._hearing)
 
     def map_to_dra(self, is_mapped: bool) -> None:
         """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
@@ -242,13 +188,12 @@ class ClusterState:
 
     def listening(self, now: float) -> Search[list[str]]:
         """Do so in steps: many topologies may have been still since the same moment."""
-        self.gates.listen(now)
+        self.indexes.gates.listen(now)
         yield from self.nodes.telling(now)
         self.agents.tell(now)
-        news, self._unheard = self._unheard, set()
-        changed = self._hearing.listen(((name, self._status_of(name)) for name in sorted(news)), now)
+        changed = self.heartbeats.listen(now)
         self._views.outdated(changed)
-        return sorted(filter(self._hearing.is_silent, changed))
+        return sorted(filter(self.heartbeats.is_silent, changed))
 
     def set_baseline(self, node: str, claim: Claim) -> None:
         """Take the node's report as it is now for the last one that may be from before the claim's pod was gone.
@@ -257,27 +202,24 @@ class ClusterState:
         """
         known = self.nodes.get(node)
         if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
-            self._later_reports.put(known, claim)
+            self._views.later_reports.put(known, claim)
             self._views.outdated((node,))
 
     def has_baseline(self, node: str, claim: Claim) -> bool:
         """Whether later reports of the node's agent decide about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._later_reports.serves(known, claim)
+        return known is not None and self._views.later_reports.serves(known, claim)
 
     def is_asked(self, node: str, claim: Claim) -> bool:
         """Whether the node's agent is asked for a look that decides about a claim whose pod is gone."""
         known = self.nodes.get(node)
-        return known is not None and self._later_reports.is_asked(known, claim)
+        return known is not None and self._views.later_reports.is_asked(known, claim)
 
     def _revalued(self) -> None:
-        self._shapes.forget_verdicts(self.values.typical)
-
-    def _group_resized(self, key: GroupKey) -> None:
-        self.groups.resized(key)
+        self._views.shapes.forget_verdicts(self.values.typical)
 
     def _node_changed(self, name: str) -> None:
-        self._unheard.add(name)
+        self.heartbeats.node_changed(name)
         self._node_touched(name)
 
     def _node_touched(self, name: str) -> None:
@@ -291,27 +233,18 @@ class ClusterState:
         self._views.outdated(nodes)
         self._views.outdated(self._views.claimed_on(uid))
         pod = self.pods.get(uid)
-        for index in (self.groups, self.placeholders, self.schedulers, self.waiting, self.gates):
-            index.take(uid, pod)
-        if pod is not None:
-            self.values.meet(
-                uid,
-                None if uid in self.placeholders else kind_of(pod),
-                running=pod.node is not None and not pod.stopped,
-                owner=pod.pod.metadata.namespace,
-            )
-            if pod.node is not None:
-                self._tell_of_bound(pod, pod.node)
-                self.evictions.take(pod, self.groups.beside)
-        else:
+        self.indexes.take(uid, pod)
+        if pod is None:
             self.values.forget(uid)
-            self.evictions.forget(uid)
             self.holds.release(uid)
-            self.gangs.forget(uid)
             self.memory.gone(uid)
-            self._first_reports.forget(uid)
-
-    def _tell_of_bound(self, pod: GpuPod, node: str) -> None:
-        self.holds.release(pod.uid)
-        self.gangs.forget(pod.uid)
-        self.memory.bound(pod, node, is_news=self.pods.synced)
+            return
+        self.values.meet(
+            uid,
+            None if uid in self.indexes.placeholders else kind_of(pod),
+            running=pod.node is not None and not pod.stopped,
+            owner=pod.pod.metadata.namespace,
+        )
+        if pod.node is not None:
+            self.holds.release(uid)
+            self.memory.bound(pod, pod.node, is_news=self.pods.synced)

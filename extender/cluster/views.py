@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from extender.cluster.caches.agents import AgentPods, Hearing
+from extender.cluster.caches.agents import AgentHeartbeats, AgentPods
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
@@ -18,6 +18,7 @@ from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.conditions import NodeConditions
 from extender.cluster.node_view import NodeView, derive
 from extender.cluster.objects.constraints import why_set_aside
 from extender.cluster.ownership.evidence import Evidence
@@ -36,9 +37,8 @@ class Sources:
     agents: AgentPods
     cpu: CpuInUse
     claims: ResourceClaims
-    hearing: Hearing
+    heartbeats: AgentHeartbeats
     first_reports: FirstReports
-    later_reports: LaterReports
 
 
 class Views:
@@ -47,31 +47,22 @@ class Views:
     def __init__(
         self,
         sources: Sources,
-        shapes: ShapeIndex,
         node_groups: NodeGroups,
         fences: Fences,
         resource: str,
         tolerated: Collection[str] = (),
     ) -> None:
-        """Begin without a node; `shapes`, `node_groups` and `fences` are told of every view, and `resource` counts GPUs.
+        """Begin without a node; `node_groups` and `fences` hear of every view, and `resource` counts GPUs.
 
         `tolerated` are the keys of taints that all pods with GPUs tolerate.
         """
         self.by_name: dict[str, NodeView] = {}
-        self.unsettled: set[str] = set()
-        """Nodes with claims of which not all are held by pods that run there."""
-        self.amiss: set[str] = set()
-        """Nodes of which the ledger, or a pod's record, does not say what is."""
-        self.quarantined: set[str] = set()
-        """Nodes with GPUs that two live pods hold."""
-        self.sick: set[str] = set()
-        """Nodes with GPUs that are unfit through themselves."""
-        self.unrecorded: set[str] = set()
-        """Nodes whose ledgers do not record the GPUs that they own."""
+        self.conditions = NodeConditions()
+        self.shapes = ShapeIndex()
+        self.node_groups = node_groups
         self.sums = Sums()
+        self.later_reports = LaterReports(sources.pods.runs_as)
         self._sources = sources
-        self._shapes = shapes
-        self._node_groups = node_groups
         self._fences = fences
         self._resource = resource
         self._tolerated = frozenset((resource, *tolerated))
@@ -117,46 +108,32 @@ class Views:
     def _derive(self, name: str) -> None:
         sources = self._sources
         known, before = sources.nodes.get(name), self.by_name.pop(name, None)
-        self.unsettled.discard(name)
-        self.amiss.discard(name)
-        self.quarantined.discard(name)
-        self.sick.discard(name)
-        self.unrecorded.discard(name)
         gpus = known.payloads.topology.value if known else None
         self._dirty |= self._publishers.publish(
             name, gpus.uuids if gpus else (), recorded_gpus(known.payloads) if known else ()
         )
         if known is None:
+            self.conditions.put(name, None)
             self.sums.put(name, None)
-            self._shapes.put(name, None)
-            self._node_groups.remove(name)
+            self.shapes.put(name, None)
+            self.node_groups.remove(name)
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
-        evidence = Evidence(known, sources.pods, sources.first_reports, sources.later_reports)
+        evidence = Evidence(known, sources.pods, sources.first_reports, self.later_reports)
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
         view = derive(known.node, known.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
+        self.conditions.put(name, view)
         self.sums.put(name, view)
-        self._shapes.put(name, view.shape)
+        self.shapes.put(name, view.shape)
         labels, topology_class = known.node.metadata.labels or {}, view.shape.topology_class
-        self._node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)
+        self.node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)
         self._index_claims(name, before, view)
         if view.is_broken:
             self._fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)
         else:
             self._fences.mended(name)
-        if not view.settled:
-            self.unsettled.add(name)
-        if view.is_amiss:
-            self.amiss.add(name)
-        if view.conflicts:
-            self.quarantined.add(name)
-        status = known.payloads.status.value
-        if status and any(gpu.sick_since is not None for gpu in status.gpus):
-            self.sick.add(name)
-        if view.is_unrecorded:
-            self.unrecorded.add(name)
 
     def _surroundings(self, known: KnownNode) -> Surroundings:
         name, gpus = known.name, known.payloads.topology.value
@@ -164,7 +141,7 @@ class Views:
         return Surroundings(
             is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
             not_owned=not_owned,
-            agent_is_silent=self._sources.hearing.is_silent(name),
+            agent_is_silent=self._sources.heartbeats.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),
             is_left_to_dra=self._is_mapped_to_dra and not known.node.offers(self._resource),
@@ -181,7 +158,7 @@ class Views:
         for uid in new - old:
             self._claimed_on.setdefault(uid, set()).add(name)
         for uid in old - new:
-            self._sources.later_reports.drop(name, uid)
+            self.later_reports.drop(name, uid)
             self._claimed_on[uid].discard(name)
             if not self._claimed_on[uid]:
                 del self._claimed_on[uid]

@@ -173,7 +173,7 @@ class Reconciler:
 
     def _tell_of_evictions(self) -> None:
         """Tell the others of a group who of them has to go."""
-        for gone in self.state.evictions.news():
+        for gone in self.state.indexes.evictions.news():
             about = events.PodName(*gone.pod.key, gone.pod.uid)
             log.info("a pod of a group has to go", pod="/".join(gone.pod.key), why=gone.why, others=len(gone.others))
             for other in gone.others:
@@ -183,7 +183,7 @@ class Reconciler:
     def _tell_of_conflicts(self, now: float) -> None:
         """Tell the node, and all pods that have one GPU, once that has lasted; only the node is told who they are."""
         before, self._conflicts = self._conflicts, {}
-        for name in sorted(self.state.quarantined):
+        for name in sorted(self.state.conditions.in_conflict):
             view = self.state.views[name]
             for gpu, pods in view.conflicts.items():
                 since = self._conflicts[name, gpu] = before.get((name, gpu), now)

@@ -13,10 +13,10 @@ _MAX_CHARACTERS: Final = 253
 
 def scheduler_problem(state: ClusterState, pod: Pod) -> str | None:
     """Say that a pod without a node waits for another scheduler; `None` where it names one of ours, or none at all."""
-    another = state.schedulers.another(pod)
+    another = state.indexes.schedulers.another(pod)
     if another is None or pod.spec.node_name:
         return None
-    ours = " or ".join(state.schedulers.ours)
+    ours = " or ".join(state.indexes.schedulers.ours)
     return (
         f"spec.schedulerName is {another[:_MAX_CHARACTERS]}, a scheduler that does not ask gputopo; "
         f"create the pod with spec.schedulerName: {ours}"

@@ -111,12 +111,12 @@ def status(
         for what, remedy in dict.fromkeys(rows(view.name, partial(_wrong_with, view), (_NOT_SHOWN,))):
             found[what, remedy].append(view.name)
     with_gpus = {view.name for view in known}
-    by_others = [node for _, node in state.schedulers.placed_by_others() if node in with_gpus]
+    by_others = [node for _, node in state.indexes.schedulers.placed_by_others() if node in with_gpus]
     if by_others:
         found[f"{_PODS_BY_OTHERS}: {len(by_others)}", _BY_OTHERS] = sorted({*by_others})
-    schedulers = state.waiting.schedulers_but(state.schedulers.ours)
-    if for_others := state.waiting.length(schedulers):
-        first = (state.pods.get(uid) for uid in islice(state.waiting.line(schedulers), _NAMED + 1))
+    schedulers = state.indexes.waiting.schedulers_but(state.indexes.schedulers.ours)
+    if for_others := state.indexes.waiting.length(schedulers):
+        first = (state.pods.get(uid) for uid in islice(state.indexes.waiting.line(schedulers), _NAMED + 1))
         found[
             f"{_PODS_FOR_OTHERS}: {for_others} ({_named(['/'.join(pod.key) for pod in first if pod])})", _FOR_OTHERS
         ] = []
@@ -135,10 +135,10 @@ def status(
         gpus=sum(len(view.uuids) for view in known),
         free=sum(view.shape.free_gpus.bit_count() for view in known if view.is_open),
         free_set_aside=sum(view.shape.free_gpus.bit_count() for view in known if not view.is_open),
-        pods=len(state.pods) - len(state.placeholders),
-        waiting=state.pods.waiting - len(state.placeholders),
+        pods=len(state.pods) - len(state.indexes.placeholders),
+        waiting=state.pods.waiting - len(state.indexes.placeholders),
         waiting_for_others=for_others,
-        placeholders=len(state.placeholders),
+        placeholders=len(state.indexes.placeholders),
         placed_by_others=len(by_others),
         modes=_counted(map(_mode, known)),
         agents=_counted(agents.values()),
@@ -159,7 +159,7 @@ def _not_understood(state: ClusterState) -> Iterator[str]:
     for pod in sorted(state.pods, key=lambda pod: pod.key):
         if pod.node is None and not pod.ended:
             try:
-                read_request(pod.pod, state.resource, state.group_words)
+                read_request(pod.pod, state.resource, state.indexes.groups.words)
             except RequestError:
                 yield "/".join(pod.key)
 

@@ -98,7 +98,7 @@ def next_wanted(
         may_begin: Whether nothing else speaks against one.
 
     """
-    namespaces = max(1, state.waiting.namespaces(schedulers))
+    namespaces = max(1, state.indexes.waiting.namespaces(schedulers))
     pods = map(state.pods.get, _behind(state, schedulers, now, ahead, max(LEAST_SHARE, LOOKED_AT // namespaces)))
     plain = (pod for pod in pods if pod is not None and _may_be_planned(state, pod) and may_begin(pod))
     read = islice(_in_shares(plain, max(LEAST_SHARE, READ // namespaces)), READ)
@@ -120,7 +120,7 @@ def _behind(
 ) -> Iterator[str]:
     """Yield the pods that nothing is held for, but for those that kube-scheduler is about to take; `share`: of a namespace."""
     held, lead = state.holds.places(now.monotonic), 0 if ahead is None else LEAD
-    for uid in islice(state.waiting.line(schedulers, share), LOOKED_AT):
+    for uid in islice(state.indexes.waiting.line(schedulers, share), LOOKED_AT):
         if uid in held:
             lead -= uid in (ahead or ())
         elif lead > 0 and state.memory.refusals.of(uid) is None:  # one that was refused waits until something happens
@@ -133,7 +133,7 @@ def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
     """Return node → what is held, or what pods will get which somebody else has nominated."""
     taken = state.holds.others("", now.monotonic)
     on_the_way = state.holds.places(now.monotonic)
-    for uid, pod in state.waiting.nominated.items():
+    for uid, pod in state.indexes.waiting.nominated.items():
         view = state.views.get(pod.pod.status.nominated_node_name or "")
         if uid in on_the_way or view is None:
             continue

@@ -11,20 +11,22 @@ from extender.telemetry.metrics import Figures
 
 def gauges_of(state: ClusterState) -> Figures:
     """Return what the state tells; none of it goes through all nodes."""
-    views = state.views
-    by_others = (views.get(node) for _, node in state.schedulers.placed_by_others())
-    amiss = [held for name in state.amiss for held in views[name].holdings]
+    views, indexes = state.views, state.indexes
+    by_others = (views.get(node) for _, node in indexes.schedulers.placed_by_others())
+    amiss = [held for name in state.conditions.amiss for held in views[name].holdings]
     return state.sums.figures | {
         "pods_on_sick_gpus": sum(1 for _ in stricken_pods(state)),
         "topology_classes": state.sums.topology_classes,
-        "nodes_silent": state.silent,
+        "nodes_silent": len(state.heartbeats),
         "pods_unledgered": sum(not held.is_settled or held.hidden != 0 for held in amiss),
-        "nodes_unsettled": len(state.unsettled),
+        "nodes_unsettled": len(state.conditions.unsettled),
         "assumed_placements": len(state.holds),
-        "pods": len(state.pods) - len(state.placeholders),
-        "pods_waiting": state.pods.waiting - len(state.placeholders),
-        "pods_waiting_for_other_schedulers": state.waiting.length(state.waiting.schedulers_but(state.schedulers.ours)),
-        "placeholders": len(state.placeholders),
+        "pods": len(state.pods) - len(indexes.placeholders),
+        "pods_waiting": state.pods.waiting - len(indexes.placeholders),
+        "pods_waiting_for_other_schedulers": indexes.waiting.length(
+            indexes.waiting.schedulers_but(indexes.schedulers.ours)
+        ),
+        "placeholders": len(indexes.placeholders),
         "pods_of_other_schedulers": sum(view is not None and bool(view.uuids) for view in by_others),
     }
 

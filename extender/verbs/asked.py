@@ -43,14 +43,14 @@ class Asked:
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
-        waited_seconds = state.gates.waited_seconds(pod, now)
+        waited_seconds = state.indexes.gates.waited_seconds(pod, now)
         known = state.pods.get(pod.metadata.uid)
         if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=known.pod.json_bytes)
-        read = read_request(pod, state.resource, state.group_words)
+        read = read_request(pod, state.resource, state.indexes.groups.words)
         group = read.group_at_age(waited_seconds)
         if group is not None:
-            group = state.groups.with_size(key_of(pod, group), group)
+            group = state.indexes.groups.with_size(key_of(pod, group), group)
         return cls(pod, read.at_age(waited_seconds), group, now)
 
     def away(self, state: ClusterState) -> list[str]:
@@ -78,7 +78,7 @@ class Asked:
     def kept(self, state: ClusterState) -> dict[str, Held]:
         """Return node → what is held there for other pods and does not yield to this one."""
         uid = self.pod.metadata.uid
-        return state.holds.kept(uid, self.now.monotonic, state.gangs.beside(uid))
+        return state.holds.kept(uid, self.now.monotonic, state.memory.gangs.beside(uid))
 
     def _rank(
         self,
@@ -109,7 +109,7 @@ class Asked:
             return found
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
-        reserved = state.groups.reserved(
+        reserved = state.indexes.groups.reserved(
             self._key, self.request.gpus or 1, self._on_the_way(state), held, self.now.age_seconds
         )
         census = found.census(locations)
@@ -123,11 +123,11 @@ class Asked:
     def progress(self, state: ClusterState) -> Progress:
         """Return how far the pod's group has come, without this pod."""
         size = self.group.size if self.group else 1
-        return state.groups.progress(self._key, size, self._on_the_way(state), self.pod.metadata.uid)
+        return state.indexes.groups.progress(self._key, size, self._on_the_way(state), self.pod.metadata.uid)
 
     def siblings_on(self, state: ClusterState) -> list[str]:
         """Return the nodes of the group's other pods, in order, each once."""
-        return sorted(set(state.groups.nodes(self._key, self._on_the_way(state), self.pod.metadata.uid)))
+        return sorted(set(state.indexes.groups.nodes(self._key, self._on_the_way(state), self.pod.metadata.uid)))
 
     def may_evict_on(self, state: ClusterState, nodes: Iterable[str]) -> frozenset[str]:
         """Return the nodes on which evictions can help the pod.

@@ -92,7 +92,7 @@ def _filter(
     """Return the nodes that are offered, or the ranking in which there is none."""
     names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
     state.holds.release(uid)
-    state.holds.void(state.gangs.ask(args.pod))
+    state.holds.void(state.memory.gangs.ask(args.pod))
     state.memory.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
     if _is_to_be_passed_over(state, asked, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
@@ -189,7 +189,7 @@ def _hold(state: ClusterState, asked: Asked, ranked: tuple[Ranked, ...], hold_se
     uid, winner = asked.pod.metadata.uid, ranked[0]
     hold = Hold.of(winner.node, winner.placement, asked.request, asked.now.monotonic + hold_seconds, ranked)
     state.holds.put(uid, hold)
-    state.gangs.offer(uid, hold, asked.request)
+    state.memory.gangs.offer(uid, hold, asked.request)
 
 
 def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:

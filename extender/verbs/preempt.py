@@ -64,7 +64,7 @@ def preempt(
         need = requests(args.pod)
     except (RequestError, ValueError):
         return Preemption()
-    protection = Protection(state.groups, state.budgets if state.budgets.known else None)
+    protection = Protection(state.indexes.groups, state.budgets if state.budgets.known else None)
     return (yield from _Search(state, asked, need, args.candidates, protection, clock).run(budget_seconds))
 
 

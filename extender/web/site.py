@@ -95,7 +95,9 @@ async def _overview(extender: Extender, request: Request) -> Page:
     nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
-    waiting = await _first(extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.placeholders)
+    waiting = await _first(
+        extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.indexes.placeholders
+    )
     moment = now()
     return await _page(
         pages.overview(

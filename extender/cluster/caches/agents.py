@@ -5,7 +5,7 @@ Time is handed in, and is this process's own: a report counts from when it was h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from extender.cluster.objects.kinds import Pod
@@ -98,23 +98,34 @@ class AgentPods:
         self._touched(node)
 
 
-class Hearing:
-    """When each node's agent was last heard: each of its writes changes the status."""
+class AgentHeartbeats:
+    """When each node's agent was last heard: each of its writes changes the status.
 
-    def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
+    Args:
+        status_of: Returns the text of a node's status, which is empty where it has none; `None` where the node is gone.
+        silence_seconds: After so long without a write an agent is silent.
+
+    """
+
+    def __init__(self, status_of: Callable[[str], str | None], silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._status_of = status_of
         self._silence_seconds = silence_seconds
+        self._changed: set[str] = set()
+        """Nodes that have changed since the last call of `listen`."""
         self._texts: dict[str, str] = {}
         self._heard: dict[str, float] = {}
         """Nodes that are not silent, and since when their texts are what they are; the longest first."""
         self._silent: set[str] = set()
 
-    def listen(self, news: Iterable[tuple[str, str | None]], now: float) -> set[str]:
-        """Take in the statuses of nodes that changed, as of `now`; returns the nodes that fell silent, or are so no more.
+    def node_changed(self, node: str) -> None:
+        """Take note that there may be another status."""
+        self._changed.add(node)
 
-        `news` is (node, text), which is empty where the node has no status, and `None` where it is gone.
-        """
-        changed = set[str]()
-        for node, text in news:
+    def listen(self, now: float) -> set[str]:
+        """Take in the statuses of the nodes that changed, as of `now`; returns those that fell silent, or are so no more."""
+        news, self._changed, changed = sorted(self._changed), set(), set[str]()
+        for node in news:
+            text = self._status_of(node)
             if text is not None and self._texts.get(node) == text:
                 continue
             self._heard.pop(node, None)

@@ -21,22 +21,22 @@ class Evicted:
 class Evictions:
     """Takes note of each once, when its version says so; it may be gone a moment later."""
 
-    def __init__(self) -> None:
+    def __init__(self, peers: Callable[[str], Iterable[GpuPod]]) -> None:
+        """`peers` returns the other pods of a pod's group, which may be thousands."""
+        self._peers = peers
         self._known: set[str] = set()
         self._news: list[Evicted] = []
 
-    def take(self, pod: GpuPod, group: Callable[[str], Iterable[GpuPod]]) -> None:
-        """Take in a version of a pod; `group` returns the other pods of its group, which may be thousands."""
-        why = why_evicted(pod.pod)
-        if not why or pod.uid in self._known or pod.node is None or has_ended(pod.pod):
+    def take(self, uid: str, pod: GpuPod | None) -> None:
+        """Take this for the newest version of a pod; `None`: it is gone."""
+        if pod is None:
+            self._known.discard(uid)
             return
-        self._known.add(pod.uid)
-        if others := tuple(other for other in group(pod.uid) if other.node and not other.ended):
+        if uid in self._known or pod.node is None or not (why := why_evicted(pod.pod)) or has_ended(pod.pod):
+            return
+        self._known.add(uid)
+        if others := tuple(other for other in self._peers(uid) if other.node and not other.ended):
             self._news.append(Evicted(pod, why, others))
-
-    def forget(self, uid: str) -> None:
-        """Take note that a pod is gone."""
-        self._known.discard(uid)
 
     def news(self) -> list[Evicted]:
         """Return who has come since the last call."""

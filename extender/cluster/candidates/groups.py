@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
+from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.kinds import Pod
@@ -60,19 +60,12 @@ class Member:
 class Groups:
     """All groups; a pod whose annotations cannot be read belongs to none."""
 
-    def __init__(
-        self,
-        locations: Mapping[str, Location],
-        words: GroupWords = ALL_WORDS,
-        known_sizes: Mapping[GroupKey, int] = MappingProxyType({}),
-    ) -> None:
-        """Read where nodes stand, by name, off `locations`, and which group a pod is in by `words`.
-
-        Of a group whose pods say no size the one in `known_sizes` counts.
-        """
+    def __init__(self, locations: Mapping[str, Location], words: GroupWords = ALL_WORDS) -> None:
+        """Read where nodes stand, by name, off `locations`, and which group a pod is in by `words`."""
+        self.words = words
+        self.sizes = GroupSizes(self._resized)
+        """Of groups whose pods say none; where nobody reads them there are none."""
         self._locations = locations
-        self._words = words
-        self._known_sizes = known_sizes
         self._members: dict[GroupKey, dict[str, Member]] = {}
         self._key_of: dict[str, GroupKey] = {}
         self._touched: set[GroupKey] = set()
@@ -83,7 +76,7 @@ class Groups:
         before = self._key_of.pop(uid, None)
         if before is not None:
             self._leave(before, uid)
-        request = read_group(pod.pod, self._words) if pod else None
+        request = read_group(pod.pod, self.words) if pod else None
         if pod is None or request is None:
             return
         key = self._key_of[uid] = key_of(pod.pod, request)
@@ -99,14 +92,13 @@ class Groups:
             self._touched.remove(key)
             self._begun.discard(key)
 
-    def resized(self, key: GroupKey) -> None:
-        """Take note that the known size of a group is another one."""
+    def _resized(self, key: GroupKey) -> None:
         if key in self._members:
             self._touched.add(key)
 
     def with_size(self, key: GroupKey, group: GroupRequest) -> GroupRequest:
         """Return what a pod asks of its group's place, with the size that is known where the pod says none."""
-        known = None if group.size else self._known_sizes.get(key)
+        known = None if group.size else self.sizes.by_group.get(key)
         return replace(group, size=known) if known else group
 
     def progress(self, key: GroupKey, size: int | None, place_of: PlaceOf, asking: str = "") -> Progress:
@@ -199,7 +191,7 @@ class Groups:
 
     def _size(self, key: GroupKey) -> int:
         said = max((member.request.size or 0 for member in self._members.get(key, {}).values()), default=0)
-        return said or self._known_sizes.get(key, 0)
+        return said or self.sizes.by_group.get(key, 0)
 
     def _size_for(self, namespace: str, key: GroupKey) -> int:
         """Return the size of a group that groups of a namespace have to respect, without the pods behind gates."""
@@ -209,7 +201,7 @@ class Groups:
             return self._size(key) - gated
         existing = sum(member.is_alive for member in members) - gated
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
-        credible = max(BELIEVED_FACTOR * existing + done, self._known_sizes.get(key, 0) - gated)
+        credible = max(BELIEVED_FACTOR * existing + done, self.sizes.by_group.get(key, 0) - gated)
         return min(self._size(key) - gated, credible)
 
 

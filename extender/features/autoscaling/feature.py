@@ -152,7 +152,9 @@ class Autoscaling(Feature):
 
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
-        standing = {uid: found for uid, found in self.state.placeholders.by_pod().items() if self._is_ours(found)}
+        standing = {
+            uid: found for uid, found in self.state.indexes.placeholders.by_pod().items() if self._is_ours(found)
+        }
         for uid, gone in self._standing.items():
             if uid not in standing:
                 self._tell_end(uid, gone)

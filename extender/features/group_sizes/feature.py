@@ -61,7 +61,7 @@ class GroupSizeWatch(Feature):
         if not groups.read_sizes:
             return None
         again_seconds = core.config.policies.look
-        return cls(core.watching, core.state.group_sizes, groups.sources, ask_again_seconds=again_seconds)
+        return cls(core.watching, core.state.indexes.groups.sizes, groups.sources, ask_again_seconds=again_seconds)
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that watches the objects."""

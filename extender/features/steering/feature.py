@@ -130,7 +130,7 @@ class Steering(Feature):
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
         ahead, settings = self.nominations.ahead_since(), self.settings
-        waiting = self.state.waiting.length(self.scheduler_names)
+        waiting = self.state.indexes.waiting.length(self.scheduler_names)
         is_queue = bool(ahead) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
         is_dear = self._looked_at >= settings.nodes

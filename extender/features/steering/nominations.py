@@ -130,7 +130,7 @@ class Nominations:
 
     def overdue(self, now: float) -> list[GpuPod]:
         """Return the pods whose nomination by us has to be taken back."""
-        return [pod for pod in self.state.waiting.nominated.values() if self._is_overdue(pod, now)]
+        return [pod for pod in self.state.indexes.waiting.nominated.values() if self._is_overdue(pod, now)]
 
     def may_begin(self, pod: GpuPod, now: float) -> bool:
         """Whether no pause keeps the pod from being nominated: its own, or that of its owner or namespace."""

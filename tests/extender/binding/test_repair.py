@@ -352,7 +352,7 @@ def test_nothing_is_repaired_before_both_watches_had_time_to_agree() -> None:
     replica = Replica(world)
     assert isinstance(Replica(world).bind("p"), Bound)
     replica.catch_up(PODS)
-    assert replica.state.amiss == {"n1"}
+    assert replica.state.conditions.amiss == {"n1"}
     assert replica.repairs.due(replica.state, 0.0) == []
     replica.catch_up()
-    assert not replica.state.amiss
+    assert not replica.state.conditions.amiss

@@ -39,7 +39,7 @@ def publish(world: World, name: str, *gpus: str) -> None:
 def record(replica: Replica) -> list[str]:
     """Let an extender record the GPUs of all nodes; returns the nodes that it wrote."""
     replica.catch_up()
-    names = sorted(replica.state.unrecorded)
+    names = sorted(replica.state.conditions.unrecorded)
     return [name for name in names if drive(record_gpus(replica.state, name), replica.world.execute)]
 
 
@@ -166,13 +166,13 @@ def test_every_write_of_a_ledger_records_the_gpus() -> None:
     """So a node with pods costs no write of its own."""
     world = World("n1", machine_name=MACHINE)
     replica = Replica(world)
-    assert replica.state.unrecorded == {"n1"}
+    assert replica.state.conditions.unrecorded == {"n1"}
     world.add_pod("a", 1)
     replica.catch_up()
     assert isinstance(replica.bind("a"), Bound)
     replica.catch_up()
     ledger = decode_ledger(world.store.get(NODES, "", "n1")["metadata"]["annotations"][keys.LEDGER])
-    assert (ledger.gpus, replica.state.unrecorded) == (tuple(sorted(uuids("n1"))), set())
+    assert (ledger.gpus, replica.state.conditions.unrecorded) == (tuple(sorted(uuids("n1"))), set())
     assert record(replica) == []
 
 

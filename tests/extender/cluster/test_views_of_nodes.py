@@ -136,11 +136,13 @@ def test_nothing_is_said_of_nodes_before_nodes_and_pods_were_listed() -> None:
 def test_a_node_is_unsettled_amiss_or_in_quarantine_as_long_as_it_is() -> None:
     """And no longer."""
     state = cluster(node(claims=(claim(G[0], "p"),)), pod("p"), running("q", "n1", G[1]), running("r", "n1", G[1]))
-    assert (state.unsettled, state.amiss, state.quarantined) == ({"n1"}, {"n1"}, {"n1"})
+    conditions = state.conditions
+    assert (conditions.unsettled, conditions.amiss, conditions.in_conflict) == ({"n1"}, {"n1"}, {"n1"})
     state.pods.changed(running("p", "n1", G[0], version=2))
     for name in ("q", "r"):
         state.pods.changed(pod(name, on="n1", placed=(G[1],), phase="Failed", terminated=True, version=2))
-    assert (state.unsettled, state.amiss, state.quarantined) == (set(), set(), set())
+    conditions = state.conditions
+    assert (conditions.unsettled, conditions.amiss, conditions.in_conflict) == (set(), set(), set())
 
 
 @pytest.mark.parametrize(("phase", "conflicts"), [("Running", {G[1]}), ("Pending", set()), (None, set())])

@@ -223,5 +223,5 @@ def test_pods_of_other_schedulers_gates_and_placeholders_do_not_wait_here() -> N
         pod("other"),
         waiting("stands-for", wants={keys.PLACEHOLDER_FOR: "ml/x/y"}),
     )
-    assert state.waiting.length(["gputopo"]) == 0
+    assert state.indexes.waiting.length(["gputopo"]) == 0
     assert planned(state) == {}

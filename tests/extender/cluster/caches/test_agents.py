@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.caches.agents import LABELS, AgentPods, Hearing
+from extender.cluster.caches.agents import LABELS, AgentHeartbeats, AgentPods
 from extender.cluster.objects.kinds import (
     ContainerState,
     ContainerStatus,
@@ -121,7 +121,8 @@ def test_a_list_is_all_there_is() -> None:
 
 def test_an_agent_is_silent_once_it_has_not_written_for_longer_than_the_limit() -> None:
     """Counted from when its last status was heard of; who falls silent and who speaks again is told once."""
-    hearing = Hearing(10.0)
+    statuses: dict[str, str] = {}
+    heartbeats = AgentHeartbeats(statuses.get, 10.0)
     story = [
         (0.0, "one", set()),
         (10.0, "one", set()),
@@ -132,17 +133,28 @@ def test_an_agent_is_silent_once_it_has_not_written_for_longer_than_the_limit() 
         (41.5, "two", {"n1"}),
     ]
     for now, text, changed in story:
-        assert hearing.listen([("n1", text), ("n2", str(now))], now) == changed
-    assert (len(hearing), hearing.is_silent("n1"), hearing.is_silent("n2")) == (1, True, False)
-    assert hearing.listen([("n1", None)], 42.0) == {"n1"}
-    assert len(hearing) == 0
+        assert _listen(heartbeats, statuses, now, n1=text, n2=str(now)) == changed
+    assert (len(heartbeats), heartbeats.is_silent("n1"), heartbeats.is_silent("n2")) == (1, True, False)
+    assert _listen(heartbeats, statuses, 42.0, n1=None) == {"n1"}
+    assert len(heartbeats) == 0
 
 
 def test_an_agent_of_which_there_is_no_news_falls_silent() -> None:
     """One that is gone does not, and whoever spoke last is last; a node without a status has an agent that never wrote."""
-    hearing = Hearing(10.0)
-    assert not hearing.listen([("n1", "one"), ("n2", ""), ("n3", "one")], 0.0)
-    assert not hearing.listen([("n1", "two"), ("n3", None)], 5.0)
-    assert not hearing.listen([], 10.0)
-    assert hearing.listen([], 10.5) == {"n2"}
-    assert hearing.listen([], 15.5) == {"n1"}
+    statuses: dict[str, str] = {}
+    heartbeats = AgentHeartbeats(statuses.get, 10.0)
+    assert not _listen(heartbeats, statuses, 0.0, n1="one", n2="", n3="one")
+    assert not _listen(heartbeats, statuses, 5.0, n1="two", n3=None)
+    assert not heartbeats.listen(10.0)
+    assert heartbeats.listen(10.5) == {"n2"}
+    assert heartbeats.listen(15.5) == {"n1"}
+
+
+def _listen(heartbeats: AgentHeartbeats, statuses: dict[str, str], now: float, **news: str | None) -> set[str]:
+    """Let nodes have these statuses, or be gone, and listen."""
+    for name, text in news.items():
+        statuses.pop(name, None)
+        if text is not None:
+            statuses[name] = text
+        heartbeats.node_changed(name)
+    return heartbeats.listen(now)

@@ -29,13 +29,13 @@ def member(name: str, group: str = "llama", *, version: int = 1, evicted: bool =
 def test_the_others_of_its_group_hear_of_it_once() -> None:
     """However many versions say so; another group's do not."""
     state = cluster(node(), member("p"), member("near"), member("other", "bert"))
-    assert state.evictions.news() == []
+    assert state.indexes.evictions.news() == []
     for version in (2, 3):
         state.pods.changed(member("p", version=version, evicted=True))
-    (news,) = state.evictions.news()
+    (news,) = state.indexes.evictions.news()
     assert (news.pod.key[1], news.why) == ("p", "EvictionByEvictionAPI")
     assert [other.key[1] for other in news.others] == ["near"]
-    assert state.evictions.news() == []
+    assert state.indexes.evictions.news() == []
 
 
 def test_it_may_be_gone_when_they_are_told() -> None:
@@ -43,13 +43,13 @@ def test_it_may_be_gone_when_they_are_told() -> None:
     state = cluster(node(), member("p"), member("near"))
     state.pods.changed(member("p", version=2, evicted=True))
     state.pods.deleted(member("p", version=3, evicted=True))
-    assert [news.pod.key[1] for news in state.evictions.news()] == ["p"]
+    assert [news.pod.key[1] for news in state.indexes.evictions.news()] == ["p"]
 
 
 def test_one_that_has_ended_is_no_news() -> None:
     """The kubelet leaves the same condition on pods that it has ended."""
     state = cluster(node(), member("p", evicted=True, phase="Failed"), member("near"))
-    assert state.evictions.news() == []
+    assert state.indexes.evictions.news() == []
 
 
 def test_of_conditions_only_this_one_is_kept() -> None:

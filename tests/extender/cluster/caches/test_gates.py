@@ -88,4 +88,5 @@ def test_what_is_gone_or_bound_is_forgotten() -> None:
     state.pods.changed(waiting(version=2))
     state.listen(1000.0)
     state.pods.deleted(waiting(version=3))
-    assert (state.gates._held, state.gates._opened, state.gates._since) == (set(), set(), {})
+    gates = state.indexes.gates
+    assert (gates._held, gates._opened, gates._since) == (set(), set(), {})

@@ -184,4 +184,4 @@ def test_a_bound_pod_that_stays_costs_no_walk_through_its_group(monkeypatch: pyt
     state = cluster(node("n1"), pod("p", wants={keys.GROUP: "g"}))
     monkeypatch.setattr(Groups, "beside", walked)
     state.pods.changed(pod("p", on="n1", wants={keys.GROUP: "g"}, version=2))
-    assert state.evictions.news() == []
+    assert state.indexes.evictions.news() == []

@@ -83,7 +83,7 @@ def test_a_size_counts_for_twice_the_pods_that_exist() -> None:
 def reserved(*pods: Pod, now: float = NOW, gpus_each: int = 1) -> int:
     """Return how many pods of so many GPUs the groups of rack 0 keep from other groups there."""
     other, age_of = ("good", OURS, "train", ""), Instant(0.0, now).age_seconds
-    return hall(*pods).groups.reserved(other, gpus_each, lambda uid: None, (), age_of)[Level.RACK, "r0"]
+    return hall(*pods).indexes.groups.reserved(other, gpus_each, lambda uid: None, (), age_of)[Level.RACK, "r0"]
 
 
 def test_many_small_groups_keep_no_more_than_their_gpus() -> None:

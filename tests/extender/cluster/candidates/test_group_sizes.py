@@ -40,7 +40,7 @@ def worker(name: str, on: str | None = None, **asks: str) -> Pod:
 def told(*objects: Node | Pod, jobs: tuple[Job, ...] = ()) -> tuple[ClusterState, SizesOfKind]:
     """Return a cluster that has read these Jobs, and what hears of further ones."""
     state = cluster(*objects)
-    kind = SizesOfKind(state.group_sizes)
+    kind = SizesOfKind(state.indexes.groups.sizes)
     kind.replaced(jobs)
     return state, kind
 
@@ -64,7 +64,7 @@ def test_room_is_kept_as_soon_as_the_size_is_read() -> None:
 
     def kept() -> int:
         other = ("ml", "gputopo", "bert", "")
-        return state.groups.reserved(other, 8, lambda uid: None, (), lambda created: 0.0)[Level.RACK, "a"]
+        return state.indexes.groups.reserved(other, 8, lambda uid: None, (), lambda created: 0.0)[Level.RACK, "a"]
 
     assert kept() == 0
     kind.changed(job(3))

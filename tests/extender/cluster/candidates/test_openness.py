@@ -71,7 +71,7 @@ class TestSilence:
             assert closed(state) is None
         state.nodes.changed(node("n2", reports=2, version=2))
         state.listen(1751.0)
-        assert (closed(state), closed(state, "n2"), state.silent) == (AGENT_SILENT, None, 1)
+        assert (closed(state), closed(state, "n2"), len(state.heartbeats)) == (AGENT_SILENT, None, 1)
 
     def test_any_write_of_the_agent_opens_it_again(self) -> None:
         """Each one has a number of its own, also when nothing else has changed."""

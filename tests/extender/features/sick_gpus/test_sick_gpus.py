@@ -205,7 +205,7 @@ async def test_a_node_that_leaves_or_is_well_again_is_forgotten() -> None:
     state.nodes.deleted(sick[0])
     state.nodes.changed(holding("n2", reports=2, q=(3,)))
     await life.rounds(2)
-    assert list(state.sick) == []
+    assert list(state.conditions.sick) == []
     assert sorted(life.api.told("GPUSick")) == ["p", "q"]
 
 
