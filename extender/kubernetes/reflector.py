@@ -131,7 +131,7 @@ class Reflector(Generic[Object]):
         self.heard_at = 0.0
         """Loop time of the last list, event or bookmark."""
         self._source = source
-        self._intake = Intake(kind, sink, keep, knows, Burden(name, told))
+        self._intake: Intake[Object] = Intake(kind, sink, keep, knows, Burden(name, told))
         self._timing = timing
         rng = random or Random()  # noqa: S311 - no secret
         self._pauses = Pauses(timing.backoff_seconds, timing.max_backoff_seconds, random=rng.random)
