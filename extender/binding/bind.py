@@ -374,8 +374,7 @@ def _record(view: NodeView, asked: PodRequest, placement: Placement) -> Placemen
     """Return what the pod gets by a placement, and of shares what holds it to them."""
     gpus = tuple(view.devices[position] for position in placement.gpus)
     named = tuple(view.devices[position] for position in placement.shares) or gpus
-    status = view.payloads.status.value
-    sharing = status.device_plugin.sharing if status and status.device_plugin and asked.request.is_share else None
+    sharing = view.payloads.sharing if asked.request.is_share else None
     return PlacementRecord(
         asked.share_out(named),
         placement.affinity,

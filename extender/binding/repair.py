@@ -163,8 +163,7 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
 def _record_of_shares(view: NodeView, held: Holding, generation: int | None) -> PlacementRecord:
     asked, has = gib_by_container(held.pod.pod), containers_of(held.gpus)
     containers = {name: has.get(name, (min(held.gpus),)) for name in asked}
-    plugin = view.payloads.status.value.device_plugin if view.payloads.status.value else None
-    limits = plugin.sharing.limits if plugin and plugin.sharing else None
+    limits = view.payloads.sharing.limits if view.payloads.sharing else None
     return PlacementRecord(containers, ledger_generation=generation, memory_gib=asked, limits=limits)
 
 

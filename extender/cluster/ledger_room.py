@@ -48,7 +48,7 @@ def claims_left(
     is_ample = (
         len(text) + added * (SHARE_CLAIM_BYTES + longer) <= MAX_BYTES and len(ledger.claims) + added <= MAX_DEVICES
     )
-    if is_ample and not _shares(payloads):
+    if is_ample and not payloads.sharing:
         return PLENTY  # so it is on nearly all nodes
     missing, uuids = missing_claims(), set(gpus.uuids)
     unrecorded = len(uuids.difference(ledger.gpus or ())) * (_NVIDIA_UUID_CHARACTERS + longer + len('"",'))
@@ -71,11 +71,6 @@ def bytes_beside_shares(payloads: NodePayloads, claimed: Collection[str]) -> int
     if gpus is None:
         return 0
     return _kept_for_whole(gpus.uuids, claimed) * (WHOLE_CLAIM_BYTES + _longer(gpus.devices))
-
-
-def _shares(payloads: NodePayloads) -> bool:
-    status = payloads.status.value
-    return bool(status and status.device_plugin and status.device_plugin.sharing)
 
 
 def _kept_for_whole(uuids: Sequence[str], claimed: Collection[str]) -> int:

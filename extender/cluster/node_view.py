@@ -420,7 +420,7 @@ def _shape(
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    plugin = payloads.device_plugin
     topology_class = gpus.topology_class if gpus else None
     if closed := why_closed(node, payloads, holdings, surroundings):
         return Shape(topology_class, 0, closed)
@@ -451,14 +451,12 @@ def _in_question(pods: Iterable[GpuPod], payloads: NodePayloads, standing_claims
 
 def _strategy(payloads: NodePayloads) -> MigStrategy:
     """Return how the node's slices are offered; where there are none, nodes are alike however they would be."""
-    gpus, status = payloads.topology.value, payloads.status.value
-    if gpus is None or not gpus.topology_class.node.slices or status is None or status.device_plugin is None:
-        return MigStrategy.NONE
-    return status.device_plugin.mig
+    gpus, plugin = payloads.topology.value, payloads.device_plugin
+    return plugin.mig if plugin and gpus and gpus.topology_class.node.slices else MigStrategy.NONE
 
 
 def _plugin_chooses(payloads: NodePayloads) -> bool:
-    plugin = payloads.status.value.device_plugin if payloads.status.value else None
+    plugin = payloads.device_plugin
     return plugin is not None and plugin.mode is Mode.OBSERVE
 
 

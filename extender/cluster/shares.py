@@ -20,10 +20,10 @@ _ONLY_ENFORCE, _NOT_NOW = Shares(refused=ONLY_ENFORCE), Shares(refused=NOT_NOW)
 
 def known_as_shared(payloads: NodePayloads) -> frozenset[str]:
     """Return the GPUs of which the node's kubelet gives out shares alone, as far as its agent has told."""
-    observed, status = payloads.observed.value, payloads.status.value
-    if observed is None or status is None or status.device_plugin is None:
+    observed, plugin = payloads.observed.value, payloads.device_plugin
+    if observed is None or plugin is None or plugin.mode is not Mode.ENFORCE:
         return frozenset()
-    return frozenset(observed.shared) if status.device_plugin.mode is Mode.ENFORCE else frozenset()
+    return frozenset(observed.shared)
 
 
 def shares_of(
@@ -40,8 +40,7 @@ def shares_of(
         as_told: Whether GPUs are as the agent last told, shared or whole; not where it is asked how they would be.
 
     """
-    gpus, status = payloads.topology.value, payloads.status.value
-    plugin = status.device_plugin if status else None
+    gpus, status, plugin = payloads.topology.value, payloads.status.value, payloads.device_plugin
     if gpus is None or status is None or plugin is None:
         return NO_SHARES
     if (closed := _refused(plugin)) is not None:

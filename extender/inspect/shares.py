@@ -105,6 +105,5 @@ def shared_gpus_of(view: NodeView) -> Iterable[SharedGpuInfo]:
 
 def sharing_of(view: NodeView) -> SharingInfo | None:
     """Return how the node's GPUs are shared, `None` where they are not."""
-    status = view.payloads.status.value
-    found = status.device_plugin.sharing if status and status.device_plugin else None
-    return SharingInfo(max_gpus=found.max_gpus, limits=found.limits, reasons=found.reasons) if found else None
+    sharing = view.payloads.sharing
+    return SharingInfo(max_gpus=sharing.max_gpus, limits=sharing.limits, reasons=sharing.reasons) if sharing else None

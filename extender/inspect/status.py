@@ -171,7 +171,7 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
         if not sign.closes:
             yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     yield from ((what, _REMEDIES[what]) for what in _wrong_with_holders(view))
-    plugin = view.payloads.status.value and view.payloads.status.value.device_plugin
+    plugin = view.payloads.device_plugin
     if plugin and not plugin.ready:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
     if view.payloads.status.value and view.payloads.status.value.link_faults:
@@ -200,8 +200,7 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
 
 
 def _mode(view: NodeView) -> str:
-    found = view.payloads.status.value
-    return found.device_plugin.mode.value if found and found.device_plugin else UNKNOWN
+    return view.payloads.device_plugin.mode.value if view.payloads.device_plugin else UNKNOWN
 
 
 def _agent(view: NodeView) -> str:

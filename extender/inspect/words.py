@@ -100,11 +100,8 @@ def unknown_holders_of(view: NodeView) -> tuple[UnknownHolderInfo, ...]:
 
 def device_plugin_of(view: NodeView) -> DevicePluginInfo | None:
     """Return what the node's agent says of its device plugin, `None` when it does not."""
-    status = view.payloads.status.value
-    if status is None or status.device_plugin is None:
-        return None
-    plugin = status.device_plugin
-    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons)
+    plugin = view.payloads.device_plugin
+    return DevicePluginInfo(mode=plugin.mode, ready=plugin.ready, reasons=plugin.reasons) if plugin else None
 
 
 def signs_of(view: NodeView) -> tuple[SignInfo, ...]:

@@ -168,8 +168,7 @@ class Candidate:
     @property
     def _shares_too_many(self) -> bool:
         """Whether more GPUs are shared than may be: then one that all sharers leave takes none any more, and fewer help more."""
-        plugin = self.view.payloads.status.value.device_plugin if self.view.payloads.status.value else None
-        most = plugin.sharing.max_gpus if plugin and plugin.sharing else 0
+        most = self.view.payloads.sharing.max_gpus if self.view.payloads.sharing else 0
         return self._request.is_share and len(self.view.shape.shares.shared) > most > 0
 
     def _free_without(self, victims: Collection[str]) -> int:

@@ -11,7 +11,7 @@ CUT_SHORT = "the program did not come to its end"
 _HEAD = "# nThread"
 _ROW = re.compile(
     r"\s*(?P<bytes>\d+)\s+\d+\s+\w+\s+(?P<operation>\w+)\s+(?:-?\d+\s+)?"
-    r"[\d.]+\s+[\d.]+\s+(?P<out_of_place>[\d.]+)\s+\S+\s+[\d.]+\s+[\d.]+\s+(?P<in_place>[\d.]+)\s+\S+\s*"
+    r"[\d.]+\s+[\d.]+\s+(?P<out_of_place>[\d.]+)\s+\S+\s+[\d.]+\s+[\d.]+\s+[\d.]+\s+\S+\s*"
 )
 """Size, count, type, operation, root; then twice time, algorithm bandwidth, bus bandwidth, and what was wrong."""
 _DEVICE = re.compile(r"#\s+Rank\s+\d+ .* device\s+\d+ \[(?P<bus>[0-9a-fA-Fx:.]+)\] ")
@@ -26,7 +26,6 @@ class NcclRun:
     message_bytes: int
     out_of_place_gb_per_s: float
     """Bus bandwidth."""
-    in_place_gb_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ def parse_nccl_tests(text: str) -> NcclOutput:
             if row["operation"] == "none":
                 raise SourceError(number, 1, "no all-reduce")
             unchecked = number
-            runs.append(NcclRun(int(row["bytes"]), float(row["out_of_place"]), float(row["in_place"])))
+            runs.append(NcclRun(int(row["bytes"]), float(row["out_of_place"])))
         elif device := _DEVICE.match(line):
             buses.add(_bus(device["bus"]))
         elif verdict := _VERDICT.match(line):

@@ -1,4 +1,4 @@
-"""A node as a picture (SVG) and as a few lines of text; the same node always gives the same bytes.
+"""A node as a picture (SVG); the same node always gives the same bytes.
 
 The picture needs nothing from outside and reads on light and dark pages: it brings its own card, in two colour schemes.
 It says with form what it says with colour.
@@ -36,20 +36,6 @@ def render_svg(
     return "\n".join(_Picture(node, free, tuple(chosen or ()), marks, rings).lines()) + "\n"
 
 
-def render_text(node: NodeTopology) -> str:
-    """Return what the picture shows, one fact a line."""
-    lines = [_models(node), _wiring(node)]
-    by_numa: dict[int | None, list[int]] = {}
-    for gpu in node.gpus:
-        by_numa.setdefault(gpu.numa_node, []).append(gpu.index)
-    for numa, indexes in by_numa.items():
-        where = "NUMA node not known" if numa is None else f"NUMA node {numa}"
-        lines.append(f"{where}: {_joined(f'GPU{index}' for index in indexes)}")
-    lines += [f"GPU{link.a} – GPU{link.b}: {_links(link.nvlinks)}" for link in node.links if link.nvlinks]
-    lines += [f"GPU{link.a} – GPU{link.b}: {_clean(link.reason)}" for link in node.links if link.reason]
-    return "\n".join(lines) + "\n"
-
-
 def _models(node: NodeTopology) -> str:
     counts = Counter(gpu.model for gpu in node.gpus)
     return ", ".join(f"{count} × {_clean(model)}" for model, count in counts.items()) or "no GPU"
@@ -75,7 +61,7 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text that XML and terminals can hold."""
+    """Return text that XML can hold."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 

@@ -29,8 +29,6 @@ log = structlog.get_logger()
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 OUR_SOCKETS: Final = "gputopo-*.sock"
-MAX_SOCKET_PATH: Final = 107
-"""Bytes of a unix socket's path, a limit of the kernel."""
 _POLL_SECONDS = 0.05
 """Between two tries to find a kubelet; a new one admits its first pods a second after its socket is there."""
 _WATCH_SECONDS = 0.5

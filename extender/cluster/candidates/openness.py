@@ -15,7 +15,7 @@ from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTL
 from extender.cluster.ownership.holdings import Holding
 from topology.annotations.pauses import PAUSED
 from topology.node.offers import OfferForm
-from topology.node.status import GpuStatus, Mode, NodeStatus
+from topology.node.status import GpuStatus, Mode
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS
 
 LEDGER_MISSING = "GPU ledger is missing and is being written"
@@ -93,7 +93,7 @@ def why_closed(
         or surroundings.paused
         or (BY_DRA if surroundings.is_left_to_dra else None)
         or _closed_by_claims(payloads, surroundings.dra)
-        or _closed_by_agent(payloads.status.value, surroundings)
+        or _closed_by_agent(payloads, surroundings)
         or (UNKNOWN_GPUS if any(holding.hidden is None for holding in holdings) else None)
         or (surroundings.signs[0].closes if surroundings.signs else None)
     )
@@ -114,8 +114,8 @@ def _closed_by_itself(
     return MIG_CHANGES if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE else None
 
 
-def _closed_by_agent(status: NodeStatus | None, surroundings: Surroundings) -> str | None:
-    plugin = status.device_plugin if status else None
+def _closed_by_agent(payloads: NodePayloads, surroundings: Surroundings) -> str | None:
+    status, plugin = payloads.status.value, payloads.device_plugin
     does_without = plugin is not None and plugin.mode is Mode.OBSERVE and surroundings.agent_restarts
     if surroundings.agent_is_ready is False and not does_without:
         return AGENT_NOT_READY

@@ -12,7 +12,8 @@ from topology.annotations import keys
 from topology.annotations.records import Ledger, Observed, decode_ledger, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError, UnsupportedVersion
-from topology.node.status import NodeStatus
+from topology.node.sharing import Sharing
+from topology.node.status import DevicePluginStatus, NodeStatus
 
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
@@ -107,6 +108,16 @@ class NodePayloads:
         if after.value.generation > before.generation or after.value == before:
             return after
         return Payload(text, _merged(before, after.value), ForeignLedger("$.generation", "does not grow"))
+
+    @property
+    def device_plugin(self) -> DevicePluginStatus | None:
+        """What the agent says of the node's device plugin, if it does."""
+        return self.status.value.device_plugin if self.status.value else None
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How the node's GPUs are shared; `None` where they are not."""
+        return self.device_plugin.sharing if self.device_plugin else None
 
     @property
     def is_ledger_whole(self) -> bool:

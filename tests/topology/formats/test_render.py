@@ -16,8 +16,8 @@ from tests.strategies.topologies import topologies
 from topology.formats.catalog import MACHINES, machine
 from topology.formats.layout import Box, Layout, lay_out
 from topology.formats.marks import Mark
-from topology.formats.render import render_svg, render_text
-from topology.node.model import Gpu, Link, NodeTopology
+from topology.formats.render import render_svg
+from topology.node.model import Gpu, NodeTopology
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -155,27 +155,12 @@ def test_nodes_with_little_to_show(count: int) -> None:
     assert ("no GPU" if not count else "1 × m") in words(render_svg(node))
 
 
-def test_text_says_what_the_picture_shows() -> None:
-    """Models, wiring, NUMA nodes, direct links, reasons."""
-    gpus = (Gpu(0, "a", "m", numa_node=0), Gpu(1, "b", "m", numa_node=0), Gpu(2, "c", "n"))
-    node = NodeTopology(gpus, (Link(0, 1, nvlinks=2), Link(1, 2, nvlinks=1, reason="one link down")))
-    assert render_text(node).splitlines() == [
-        "2 × m, 1 × n",
-        "3 NVLinks between GPUs",
-        "NUMA node 0: GPU0, GPU1",
-        "NUMA node not known: GPU2",
-        "GPU0 – GPU1: 2 NVLinks",
-        "GPU1 – GPU2: 1 NVLink",
-        "GPU1 – GPU2: one link down",
-    ]
-
-
-def test_text_names_gpus_with_fewer_links_to_the_switch() -> None:
+def test_the_picture_names_gpus_with_fewer_links_to_the_switch() -> None:
     """The exception is the news."""
     node = machine("hgx-b200-gpu2-off-fabric")
-    assert "NVSwitch, 18 NVLinks to each GPU except GPU2 (0)" in render_text(node).splitlines()
+    assert "NVSwitch, 18 NVLinks to each GPU except GPU2 (0)" in render_svg(node)
     partly = replace(node, gpus=tuple(replace(gpu, switch_links=16) if gpu.index == 2 else gpu for gpu in node.gpus))
-    assert "except GPU2 (16)" in render_text(partly)
+    assert "except GPU2 (16)" in render_svg(partly)
 
 
 def test_each_holder_has_a_letter_and_a_colour_and_what_is_wrong_is_said() -> None:
