@@ -9,7 +9,6 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
-from topology.annotations import keys
 
 _REASONS = 2
 """Of one GPU, that people are told."""
@@ -35,16 +34,6 @@ class Stricken:
     gpus: tuple[SickGpu, ...]
     is_certain: bool
     """The agent saw this pod with one of them; else it is what was planned."""
-
-    @property
-    def asks_for_eviction(self) -> bool:
-        """Whether its owner would rather have it ended than see it go on."""
-        return (self.pod.pod.metadata.annotations or {}).get(keys.EVICT_WHEN_SICK) == "true"
-
-    @property
-    def may_end(self) -> bool:
-        """Whether it runs, and nobody has asked for its end."""
-        return not self.pod.ended and self.pod.pod.metadata.deletion_timestamp is None
 
 
 def stricken_pods(state: ClusterState) -> Iterator[Stricken]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.binding.bind import bind
 from extender.binding.intents import BindPod, Conflict, Done, GetNode, GetPod, Intent, Reply, SwapLedger
 from extender.binding.outcome import BindTarget, NotBound, Outcome
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.versions import MAX_DIGITS
 from extender.cluster.state import ClusterState
@@ -44,12 +44,11 @@ def replay(state: ClusterState, now: Instant) -> Replay:
 
 
 def _waits(pod: GpuPod) -> bool:
-    is_gated = bool(pod.pod.spec.scheduling_gates)
-    return pod.node is None and not pod.ended and not is_gated and pod.pod.metadata.deletion_timestamp is None
+    return pod.is_alive and pod.node is None and not pod.pod.spec.scheduling_gates
 
 
 def _turn(pod: GpuPod) -> tuple[int, str, tuple[str, str]]:
-    return -(pod.pod.spec.priority or 0), pod.pod.metadata.creation_timestamp or "", pod.key
+    return -priority_of(pod.pod), pod.pod.metadata.creation_timestamp or "", pod.key
 
 
 def _decided(state: ClusterState, pod: GpuPod, now: Instant) -> Step:

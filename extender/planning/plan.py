@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.candidates.holds import Held
+from extender.cluster.objects.gpu_pods import priority_of
 from extender.cluster.objects.kinds import Pod
 from extender.planning.ahead import Ahead, HostDemand, Nodes
 from topology.placement.verdict import Placement
@@ -51,7 +52,7 @@ def plan_queue(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held])
 
     """
     first = _in_order(nodes, queue, taken)
-    larger_first = sorted(queue, key=lambda wanted: (-(wanted.pod.spec.priority or 0), *_smallness(wanted.request)))
+    larger_first = sorted(queue, key=lambda wanted: (-priority_of(wanted.pod), *_smallness(wanted.request)))
     if larger_first == list(queue):
         return _of(queue, first)
     second = _in_order(nodes, larger_first, taken)

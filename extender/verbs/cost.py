@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.candidates.groups import Groups
-from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.gpu_pods import priority_of
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.ownership.holdings import Holding
 
 Choice = tuple[Holding, ...]
@@ -120,11 +121,6 @@ class Costs:
     def _torn(self, uids: Iterable[str]) -> int:
         gone = self._in_any_case.union(uids)
         return sum(not crew.isdisjoint(gone) and not crew <= gone for crew in self._crews)
-
-
-def priority_of(pod: Pod) -> int:
-    """Return how important a pod is."""
-    return pod.spec.priority or 0
 
 
 def _crew(held: Holding, groups: Groups | None) -> frozenset[str]:

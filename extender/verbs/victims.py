@@ -17,13 +17,13 @@ from math import lcm
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import has_ended
+from extender.cluster.objects.gpu_pods import has_ended, priority_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import requests
 from extender.cluster.ownership.conflicts import hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.shares import shares_of
-from extender.verbs.cost import Choice, Cost, Costs, Protection, priority_of
+from extender.verbs.cost import Choice, Cost, Costs, Protection
 from topology.placement.decide import Decision
 from topology.placement.shares import Shares
 from topology.placement.verdict import UNDECIDED, Placement

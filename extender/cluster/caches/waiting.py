@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator
 from heapq import merge
 from itertools import count, islice
 
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.placeholders import is_placeholder
-from topology.annotations import keys
 
 Turn = tuple[int, str, int, str]
 """Minus the priority, when the pod was created, how many were heard of before it, and its UID."""
@@ -38,7 +37,7 @@ class Waiting:
             self.nominated.pop(uid, None)
         if uid not in self._turns:
             scheduler, metadata = pod.pod.spec.scheduler_name or "", pod.pod.metadata
-            turn = -(pod.pod.spec.priority or 0), metadata.creation_timestamp or "", next(self._arrivals), uid
+            turn = -priority_of(pod.pod), metadata.creation_timestamp or "", next(self._arrivals), uid
             self._turns[uid] = scheduler, metadata.namespace, turn
             insort(self._lines.setdefault(scheduler, {}).setdefault(metadata.namespace, []), turn)
 
@@ -72,13 +71,5 @@ class Waiting:
                 del self._lines[scheduler]
 
 
-def nominated_by_us(pod: GpuPod) -> str | None:
-    """Return the node that an extender has nominated a waiting pod for, unless somebody else has nominated it since."""
-    node = pod.pod.status.nominated_node_name
-    return node if node and (pod.pod.metadata.annotations or {}).get(keys.NOMINATED) == node else None
-
-
 def _waits(pod: GpuPod) -> bool:
-    metadata, spec = pod.pod.metadata, pod.pod.spec
-    is_free = pod.node is None and metadata.deletion_timestamp is None and not spec.scheduling_gates
-    return is_free and not pod.ended and not is_placeholder(pod.pod)
+    return pod.is_alive and pod.node is None and not pod.pod.spec.scheduling_gates and not is_placeholder(pod.pod)

@@ -16,17 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from extender.cluster.caches.group_sizes import GroupSizes
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod, read_group
 from extender.cluster.objects.group_words import ALL_WORDS, GroupKey, GroupWords
 from extender.cluster.objects.kinds import Pod
-from topology.annotations import keys
-from topology.errors import RequestError
 from topology.placement.group import Progress
 from topology.request.domains import Domain, GroupRequest, Level, Location
-from topology.request.gpu_request import GpuRequest, pod_request
+from topology.request.gpu_request import GpuRequest
 
 GRACE_SECONDS = 60.0
 """How long after its newest bound pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
@@ -45,16 +42,6 @@ class Member:
 
     pod: GpuPod
     request: GroupRequest
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it is anywhere, or will be: it has not ended, and nobody has asked for its end."""
-        return not self.pod.ended and self.pod.pod.metadata.deletion_timestamp is None
-
-    @property
-    def is_gated(self) -> bool:
-        """Whether somebody keeps it from being scheduled."""
-        return self.is_alive and self.pod.node is None and bool(self.pod.pod.spec.scheduling_gates)
 
 
 class Groups:
@@ -114,7 +101,7 @@ class Groups:
         nodes = self.nodes(key, place_of, asking)
         others = [member for uid, member in self._members.get(key, {}).items() if uid != asking]
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in others)
-        waiting = sum(each.is_alive and not each.is_gated for each in others) - len(nodes) + bool(asking)
+        waiting = sum(each.pod.is_alive and not each.pod.is_gated for each in others) - len(nodes) + bool(asking)
         placed = {self._locations.get(node, Location()) for node in nodes}
         return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
 
@@ -122,7 +109,9 @@ class Groups:
         """Return where the other pods of a group are, or are on their way to; a node once for each."""
         members = self._members.get(key, {}).items()
         alive = {
-            uid: member.pod for uid, member in members if uid != asking and member.is_alive and not member.is_gated
+            uid: member.pod
+            for uid, member in members
+            if uid != asking and member.pod.is_alive and not member.pod.is_gated
         }
         return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
 
@@ -136,13 +125,13 @@ class Groups:
         if uid not in self._key_of:
             return None
         members = self._members[self._key_of[uid]].items()
-        return [member.pod for other, member in members if other != uid and member.is_alive]
+        return [member.pod for other, member in members if other != uid and member.pod.is_alive]
 
     def is_spread(self, uid: str) -> bool:
         """Whether a pod's group is at work on several nodes; mostly its first two pods tell."""
         nodes = set[str]()
         for member in self._members[self._key_of[uid]].values() if uid in self._key_of else ():
-            if member.is_alive and member.pod.node:
+            if member.pod.is_alive and member.pod.node:
                 nodes.add(member.pod.node)
             if len(nodes) > 1:
                 return True
@@ -175,7 +164,7 @@ class Groups:
             members = self._members[other].values()
             size = self._size_for(key[0], other) if _is_young(members, age_of) else None
             found = self.progress(other, size, place_of)
-            waiting = (member.pod for member in members if member.is_alive and not member.is_gated)
+            waiting = (member.pod for member in members if member.pod.is_alive and not member.pod.is_gated)
             theirs = max((pod.gpus or len(pod.shares) for pod in waiting), default=0)
             for domain in {place.domain(level) for place in found.placed for level in Level}:
                 reserved_gpus[domain] += found.rest * theirs
@@ -196,10 +185,10 @@ class Groups:
     def _size_for(self, namespace: str, key: GroupKey) -> int:
         """Return the size of a group that groups of a namespace have to respect, without the pods behind gates."""
         members = self._members[key].values()
-        gated = sum(member.is_gated for member in members)
+        gated = sum(member.pod.is_gated for member in members)
         if namespace == key[0]:
             return self._size(key) - gated
-        existing = sum(member.is_alive for member in members) - gated
+        existing = sum(member.pod.is_alive for member in members) - gated
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
         credible = max(BELIEVED_FACTOR * existing + done, self.sizes.by_group.get(key, 0) - gated)
         return min(self._size(key) - gated, credible)
@@ -214,22 +203,6 @@ def _is_young(members: Collection[Member], age_of: Callable[[str | None], float]
     oldest = min(when for _, when in created)
     newest = max((when for is_bound, when in created if is_bound), default=oldest)
     return age_of(newest) < GRACE_SECONDS and age_of(oldest) < RENEWED_SECONDS
-
-
-OF_SHARES: Final = (keys.COMPUTE_PERCENT, keys.SAME_GPU)
-"""What says nothing of groups, and is refused where no container asks for a share: containers are not read here."""
-
-
-def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
-    """Return what a pod says of its group, `None` when it has none or cannot be read."""
-    group = words.group_of(pod)
-    if group is None:
-        return None
-    try:
-        annotations = (pod.metadata.annotations or {}).items()
-        return pod_request({key: text for key, text in annotations if key not in OF_SHARES}, (), group=group).group
-    except RequestError:
-        return None
 
 
 def key_of(pod: Pod, group: GroupRequest) -> GroupKey:

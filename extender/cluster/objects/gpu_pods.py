@@ -29,6 +29,7 @@ from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
 from topology.errors import PayloadError, RequestError
+from topology.request.domains import GroupRequest
 from topology.request.gpu_request import PodRequest, pod_request
 from topology.request.shares import gib_of
 from topology.request.words import name, percent
@@ -40,6 +41,8 @@ MAX_MODELS_CHARACTERS = 256
 """Of `gpu-model`; a pod that says more is not placed."""
 MAX_STATUSES = 16
 """Of one pod that are remembered as other pods have them."""
+_OF_SHARES = (keys.COMPUTE_PERCENT, keys.SAME_GPU)
+"""What says nothing of groups, and is refused where no container asks for a share: `read_group` reads no containers."""
 _OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, the name of a node, and their keys."""
@@ -82,6 +85,27 @@ class GpuPod:
     def ended(self) -> bool:
         """Whether somebody has called it ended; its containers may run."""
         return has_ended(self.pod)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is anywhere, or will be: it has not ended, and nobody has asked for its end."""
+        return not has_ended(self.pod) and self.pod.metadata.deletion_timestamp is None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether somebody keeps it from being scheduled."""
+        return self.is_alive and self.node is None and bool(self.pod.spec.scheduling_gates)
+
+    @property
+    def nominated_by_us(self) -> str | None:
+        """The node that an extender has nominated it for while it waits, unless somebody else has nominated it since."""
+        node = self.pod.status.nominated_node_name
+        return node if node and (self.pod.metadata.annotations or {}).get(keys.NOMINATED) == node else None
+
+    @property
+    def asks_for_eviction(self) -> bool:
+        """Whether its owner would rather have it ended than see it go on with sick GPUs."""
+        return (self.pod.metadata.annotations or {}).get(keys.EVICT_WHEN_SICK) == "true"
 
     @property
     def node(self) -> str | None:
@@ -129,6 +153,18 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords 
         most = MAX_ANNOTATION_BYTES - _OURS_BYTES
         raise RequestError("metadata.annotations", f"more than {most} bytes leave no place for the placement")
     return asked
+
+
+def read_group(pod: Pod, words: GroupWords) -> GroupRequest | None:
+    """Return what a pod says of its group, `None` when it has none or cannot be read."""
+    group = words.group_of(pod)
+    if group is None:
+        return None
+    try:
+        annotations = (pod.metadata.annotations or {}).items()
+        return pod_request({key: text for key, text in annotations if key not in _OF_SHARES}, (), group=group).group
+    except RequestError:
+        return None
 
 
 def has_place_for_ours(pod: Pod) -> bool:
@@ -300,11 +336,6 @@ def planned_parts(pod: Pod, record: PlacementRecord) -> Parts:
     return of_record(record, (*init, *((each.name, False) for each in pod.spec.containers)))
 
 
-def planned_gpus(pod: Pod) -> frozenset[str]:
-    """Return the GPUs of the pod's placement record."""
-    return frozenset(_placed(pod) or ())
-
-
 def gib_by_container(pod: Pod) -> dict[str, int]:
     """Return container → GiB of the share that it asks for; raises `RequestError`."""
     every = (*(pod.spec.init_containers or ()), *pod.spec.containers)
@@ -342,6 +373,11 @@ def kind_of(pod: GpuPod) -> PodKind | None:
     models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
     named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
     return PodKind(pod.gpus or 1, cpu_milli=pod.cpu_milli, models=named, memory_gib=sum(pod.shares))
+
+
+def priority_of(pod: Pod) -> int:
+    """Return how important a pod is."""
+    return pod.spec.priority or 0
 
 
 def has_ended(pod: Pod) -> bool:

@@ -299,7 +299,7 @@ def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
 
 
 def _waits(pod: GpuPod) -> bool:
-    return pod.node is None and not pod.ended and pod.pod.metadata.deletion_timestamp is None
+    return pod.is_alive and pod.node is None
 
 
 def _named(pod: GpuPod) -> PodName:

@@ -96,9 +96,8 @@ class SickGpus(Feature):
         found = list(stricken_pods(self.state))
         self._tell(found)
         if self.may_evict:
-            await self._evict_next(
-                [each for each in found if each.asks_for_eviction and each.may_end and each.is_certain]
-            )
+            asking = (stricken for stricken in found if stricken.pod.asks_for_eviction and stricken.pod.is_alive)
+            await self._evict_next([stricken for stricken in asking if stricken.is_certain])
 
     def _tell(self, found: list[Stricken]) -> None:
         told = self._told if self._told is not None else frozenset(self._old_cases(found))
@@ -115,7 +114,7 @@ class SickGpus(Feature):
 
     def _tell_of(self, news: Stricken) -> bool:
         """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
-        fate = STAYS if not news.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
+        fate = STAYS if not news.pod.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
         of_pod = events.gpu_sick(_named(news.pod), news, fate)
         of_group = [events.member_sick(_named(other), news) for other in companions(self.state, news.pod)]
         if not all(self.events.record(event) for event in (of_pod, *of_group)):

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.binding.intents import Done, Nominate, Step
-from extender.cluster.caches.waiting import nominated_by_us
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
@@ -116,7 +115,7 @@ class Nominations:
         """Yield what became of each that stands no more: `served`, `elsewhere`, or `lost` where somebody else ended it."""
         for uid, made in [*self._made.items()]:
             pod = self.state.pods.get(uid)
-            if pod is not None and pod.node is None and nominated_by_us(pod) == made.node:
+            if pod is not None and pod.node is None and pod.nominated_by_us == made.node:
                 continue
             del self._made[uid]
             is_served = pod is None or pod.node == made.node
@@ -139,7 +138,7 @@ class Nominations:
         return self._pods.may_begin(pod.uid, now) and self._owners.may_begin(owner_of(pod.pod), now)
 
     def _is_overdue(self, pod: GpuPod, now: float) -> bool:
-        node = nominated_by_us(pod)
+        node = pod.nominated_by_us
         if node is None:
             return False
         made = self._made.get(pod.uid)

@@ -143,7 +143,7 @@ class Waking(Feature):
     async def _place_of(self, refused: Refused) -> NodeView | None:
         """Return the node of those that refused a pod which filter would put first now."""
         pod = self._state.pods.get(refused.uid)
-        if pod is None or pod.pod.metadata.deletion_timestamp is not None or pod.ended:
+        if pod is None or not pod.is_alive:
             return None
         try:
             asked = Asked.read(self._state, pod.pod, self._clock())

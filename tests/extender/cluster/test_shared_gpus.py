@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.cluster.candidates.groups import read_group
+from extender.cluster.objects.gpu_pods import read_group
 from extender.cluster.objects.group_words import ALL_WORDS
 from extender.cluster.sickness import stricken_pods
 from extender.features.autoscaling.need import FreeCounts, NoNeed, need_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from extender.cluster.objects.gpu_pods import planned_gpus
+from extender.cluster.objects.gpu_pods import read_gpu_pod
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.configuration import load
@@ -45,8 +45,8 @@ def machine(name: str, *there: Pod, version: int = 1) -> Node:
 
 def claims_of(there: Sequence[Pod]) -> tuple[Claim, ...]:
     """Return the claims that their records speak of."""
-    placed = {guest.metadata.uid: planned_gpus(guest) for guest in there}
-    return tuple(claim(gpu, uid) for uid, each in placed.items() for gpu in each)
+    guests_of_node = filter(None, map(read_gpu_pod, there))
+    return tuple(claim(gpu, guest.uid) for guest in guests_of_node for gpu in guest.placed or ())
 
 
 def hall(**priorities: tuple[int, ...]) -> ClusterState:
