@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from agent.plugin.alignment import Alignment
 from topology.node.status import DevicePluginStatus, Mode
 
 ENDING = "the agent is about to end"
+_MAX_SOCKET_PATH_BYTES: Final = 107
+"""A limit of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def enforcing(resource: str, setting: Setting, progress: PluginProgress, *, env:
 
     """
     against = [ENDING] if progress.ending else []
-    if setting.socket_path_bytes > 107:
+    if setting.socket_path_bytes > _MAX_SOCKET_PATH_BYTES:
         against.append("the path of the device plugin folder is too long for a socket")
     if not setting.kubelet_socket:
         against.append("no kubelet answers in the device plugin folder")

@@ -43,6 +43,7 @@ from extender.binding.together import refused_together
 from extender.cluster.candidates.holds import NOTHING, Hold
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import (
+    ALLOCATED_BY_DRA,
     claims_for,
     has_ended,
     planned_parts,
@@ -52,7 +53,7 @@ from extender.cluster.objects.gpu_pods import (
 )
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.rails import RailsOfGroup
-from extender.cluster.state import ClusterState
+from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.kit.clock import Clock
 from topology.annotations import keys
 from topology.annotations.records import Claim, PlacementRecord, encode_placement
@@ -114,7 +115,7 @@ class _Bind:
 
     def run(self) -> Step[Outcome]:
         if not self._state.synced:
-            return NotBound(Failure.NOT_SYNCED, "the extender has not seen the whole cluster yet")
+            return NotBound(Failure.NOT_SYNCED, NOT_LISTED)
         if refused := refused_together(self._state, self._target, self._clock().monotonic, self._deadline):
             return refused
         known = self._state.pods.get(self._target.uid)
@@ -143,7 +144,7 @@ class _Bind:
         if not asked.request.asks:
             return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
-            return NotBound(Failure.CLAIMED_BY_DRA, "the pod's GPUs are allocated by a ResourceClaim, not by gputopo")
+            return NotBound(Failure.CLAIMED_BY_DRA, ALLOCATED_BY_DRA)
         view = self._state.views.get(self._target.node)
         if view is None:
             return NotBound(Failure.NODE_GONE, "node is not known")

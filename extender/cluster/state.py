@@ -7,7 +7,7 @@ without a known owner proves nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentHeartbeats, AgentPods
 from extender.cluster.caches.budgets import Budgets
@@ -41,6 +41,9 @@ from topology.value.score import Weights
 
 if TYPE_CHECKING:
     from extender.config.document import ExtenderConfiguration  # whose pydantic `kubectl gputopo` need not load
+
+
+NOT_LISTED: Final = "the cluster has not been listed yet"
 
 
 class ClusterState:

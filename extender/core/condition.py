@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from extender.cluster.objects.kinds import Node, Pod
-from extender.cluster.state import ClusterState
+from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.core.device_watch import DeviceWatch
 from extender.core.policies import Guard
@@ -64,7 +64,7 @@ class Condition:
     def closed(self) -> str | None:
         """Return why no verb is answered now."""
         if not self.state.synced:
-            return "the cluster has not been listed yet"
+            return NOT_LISTED
         if not self.devices.has_settled:
             return CLAIMS_UNLISTED
         if why := self._unfenced():

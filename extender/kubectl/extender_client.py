@@ -79,26 +79,25 @@ def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
 
 def what_if(url: str, pod: bytes) -> Explanation:
     """Return where this pod, as JSON, could go if it were created, and why not elsewhere; raises `NoAnswer`."""
-    told = _get(url, "what-if", Explanation, pod)
-    if told is None:
-        raise NoAnswer("it does not know the question")
-    return told
+    return _answer(url, "what-if", Explanation, pod)
 
 
 def measured(url: str) -> MeasuredReport:
     """Return what is measured beside what is predicted; raises `NoAnswer`."""
-    told = _get(url, "measured", MeasuredReport)
-    if told is None:
-        raise NoAnswer("it does not know the question")
-    return told
+    return _answer(url, "measured", MeasuredReport)
 
 
 def extender(url: str) -> ExtenderInfo:
     """Return what it says of itself; raises `NoAnswer`, also where it is older than the question."""
-    told = _get(url, "extender", ExtenderInfo)
-    if told is None:
+    return _answer(url, "extender", ExtenderInfo)
+
+
+def _answer(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown:
+    """Return what every extender has that knows the path; raises `NoAnswer`."""
+    answer = _get(url, path, form, body)
+    if answer is None:
         raise NoAnswer("it does not know the question")
-    return told
+    return answer
 
 
 def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown | None:

@@ -24,7 +24,8 @@ from itertools import islice
 
 from extender.cluster.candidates.gangs import gang_of
 from extender.cluster.candidates.holds import Hold, Ranked
-from extender.cluster.state import ClusterState
+from extender.cluster.objects.gpu_pods import ALLOCATED_BY_DRA
+from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.config.defaults import HOLD_SECONDS
 from extender.kit.clock import Instant
 from extender.verbs.as_if_gone import place_as_if_gone
@@ -39,9 +40,7 @@ from topology.errors import RequestError
 from topology.placement.verdict import UNDECIDED, Placement
 
 CANDIDATES = 16
-ALLOCATED_BY_DRA = "the pod's GPUs are allocated by a ResourceClaim, not by gputopo"
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
-NOT_SYNCED = "the extender has not seen the whole cluster yet"
 
 
 def filter_nodes(
@@ -61,7 +60,7 @@ def filter_in_slices(
 ) -> Search[ExtenderFilterResult]:
     """Do the same, with pauses while what is new to us is decided on; what is answered holds at the end."""
     if not state.synced:
-        return ExtenderFilterResult([], error=NOT_SYNCED)
+        return ExtenderFilterResult([], error=NOT_LISTED)
     names = args.names
     try:
         asked = Asked.read(state, args.pod, now)

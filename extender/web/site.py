@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.state import ClusterState
+from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.inspect import inspection
 from extender.inspect.places import Place, node_names_in, places_in_steps
 from extender.inspect.waiting import waiting_pods
@@ -65,7 +65,7 @@ def _endpoint(make: _Make, remembered: Remembered) -> Callable[[Request], Awaita
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender
         if not extender.state.synced:
-            return JSONResponse({"detail": "the cluster has not been listed yet"}, 503)
+            return JSONResponse({"detail": NOT_LISTED}, 503)
         asked = f"{request.url.path}?{request.url.query}"
         try:
             page = await remembered.page(asked, lambda: _made(make, extender, request))

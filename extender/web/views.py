@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import NOT_LISTED
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import WholeConfiguration
 from extender.features.measured.feature import MeasuredFile
@@ -49,7 +50,7 @@ class Complaint(BaseModel):
 def _extender(request: Request) -> Extender:
     extender: Extender = request.app.state.extender
     if not extender.state.synced:
-        raise HTTPException(503, "the cluster has not been listed yet")
+        raise HTTPException(503, NOT_LISTED)
     return extender
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import NOT_LISTED
 from extender.inspect.what_if import what_if
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.service import Extender, now
@@ -35,7 +36,7 @@ def routes() -> list[Route]:
         if "origin" in request.headers:
             return _complaint(403, "not for browsers")
         if not extender.state.synced:
-            return _complaint(503, "the cluster has not been listed yet")
+            return _complaint(503, NOT_LISTED)
         try:
             async with line.admitted(request.receive) as body:
                 told = what_if(extender.state, _decode(body), now())

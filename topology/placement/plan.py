@@ -19,7 +19,7 @@ from topology.effort import Search
 from topology.node.links import Affinity
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
+from topology.placement.verdict import UNDECIDED, WITHOUT_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import Communication, GpuRequest, NicAffinity
 from topology.request.suitability import Lack, outdated, shortage, suitable_gpus, without_nic
 from topology.value.score import score
@@ -82,7 +82,7 @@ def _search(
 ) -> Search[Placement | Rejection]:
     node, size = topology_class.node, request.gpus
     if not node.gpus:
-        return Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
+        return WITHOUT_GPUS
     if lack := outdated(node, request):
         return _lacking(Reason.DRIVER, lack)
     if lack := shortage(node, request):

@@ -15,7 +15,7 @@ from topology.effort import Search
 from topology.placement.plan import plan
 from topology.placement.shares import SharedGpu, Shares, milli_of, no_room, none_is_large_enough
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import Placement, Reason, Rejection
+from topology.placement.verdict import WITHOUT_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.request.shares import SameGpu
 from topology.request.suitability import outdated, shortage, suitable_gpus
@@ -96,7 +96,7 @@ def _suitable(topology_class: TopologyClass, request: GpuRequest) -> Search[int 
     """Search for the GPUs that are each as asked for, shared or not; or why there are too few."""
     node, gpus = topology_class.node, len(request.memory_gib) if request.same_gpu is SameGpu.NEVER else 1
     if not node.gpus:
-        return Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
+        return WITHOUT_GPUS
     if lack := outdated(node, request):
         return Rejection(Reason.DRIVER, *lack)
     if lack := shortage(node, replace(request, gpus=gpus)):

@@ -81,6 +81,7 @@ class Rejection:
         return f"{self.message}: {self.figures}" if self.figures else self.message
 
 
+WITHOUT_GPUS = Rejection(Reason.NO_GPUS, "node has no GPUs", remedy="add nodes with GPUs")
 UNDECIDED = Rejection(
     Reason.UNDECIDED,
     "the best GPUs of the node are still being searched for",

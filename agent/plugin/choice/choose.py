@@ -87,15 +87,15 @@ def choose(
             chosen = _out_of(wanted & ask.available, ask, scorer)
             if chosen is not None:
                 return Grant(chosen, Basis.PLANNED)
-        if who.plan.exact:
-            return AllocationRefusal(f"{_missing(who.plan.gpus - ask.available)} promised to the pod cannot be had")
-    elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
+    if refusal := must_not_adopt(
+        who, f"{_missing(promised_to(who) - ask.available)} promised to the pod cannot be had"
+    ):
+        return refusal
     left = _left(ask.available, silicon.excluded_by(promised_to_others(plans.values(), _key(who))))
     chosen = _out_of(left, ask, scorer)
     if chosen is None:
         return AllocationRefusal(f"only {len(left)} of {len(ask.available)} GPUs are promised to no other pod")
-    return Grant(chosen, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+    return Grant(chosen, beyond_plan(who))
 
 
 def accept(
@@ -115,16 +115,32 @@ def accept(
             f"the kubelet took {_named(taken)}, and a container has another device of the same GPU"
         )
     order = scorer.ring(gpus)
-    if isinstance(who, Planned):
-        if gpus <= who.plan.gpus:
-            return Grant(order, Basis.PLANNED)
-        if who.plan.exact:
-            return AllocationRefusal(f"the kubelet took {_named(gpus)}, promised are {_named(who.plan.gpus)}")
-    elif isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
+    if isinstance(who, Planned) and gpus <= who.plan.gpus:
+        return Grant(order, Basis.PLANNED)
+    if refusal := must_not_adopt(who, f"the kubelet took {_named(gpus)}, promised are {_named(promised_to(who))}"):
+        return refusal
     if taken := gpus - _left(gpus, silicon.excluded_by(promised_to_others(plans.values(), _key(who)))):
         return AllocationRefusal(f"the kubelet took {_named(taken)}, promised to another pod")
-    return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+    return Grant(order, beyond_plan(who))
+
+
+def must_not_adopt(who: Identity, reason: str) -> AllocationRefusal | None:
+    """Refuse other devices than the planned ones to a pod that takes no others, or may be such a pod."""
+    if isinstance(who, Planned) and who.plan.exact:
+        return AllocationRefusal(reason)
+    if isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
+        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
+    return None
+
+
+def promised_to(who: Identity) -> frozenset[str]:
+    """Return the GPUs of the pod's plan, if it has one."""
+    return who.plan.gpus if isinstance(who, Planned) else frozenset()
+
+
+def beyond_plan(who: Identity) -> Basis:
+    """Return what an answer rests on that gives other devices than the planned ones."""
+    return Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED
 
 
 def _left(devices: frozenset[str], excluded: Excluded) -> frozenset[str]:

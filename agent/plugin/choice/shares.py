@@ -11,10 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.plugin.choice.choose import AllocationRefusal, Ask, Basis, Grant, ScorerPort
+from agent.plugin.choice.choose import (
+    AllocationRefusal,
+    Ask,
+    Basis,
+    Grant,
+    ScorerPort,
+    beyond_plan,
+    must_not_adopt,
+    promised_to,
+)
 from agent.plugin.devices.offers import REPLICA, gpu_of
 from agent.plugin.devices.share_devices import number_of
-from agent.plugin.pods.identify import Identity, Planned, Unknown
+from agent.plugin.pods.identify import Identity, Planned
 from agent.plugin.pods.listed_pods import Key, ListedPod, PodPlan, gib_by_gpu, listed_gpus, told_by
 from topology.node.silicon import NO_SLICES, Silicon
 
@@ -59,7 +68,7 @@ def choose_share(
     for gpu in _wanted(who, ask.size):
         if gpu in within and len(free.get(gpu, ())) >= ask.size:
             return Grant(_out_of(free[gpu], ask), Basis.PLANNED)
-    if refusal := _must_not_adopt(who, f"{ask.size} GiB of the GPU promised to the pod cannot be had"):
+    if refusal := must_not_adopt(who, f"{ask.size} GiB of the GPU promised to the pod cannot be had"):
         return refusal
     books = Books(pods, plans.values(), shareable)
     rooms = {gpu: len(devices) - books.outstanding(gpu) for gpu, devices in free.items() if gpu in within}
@@ -68,7 +77,7 @@ def choose_share(
     chosen = tuple(shared[:1]) or (scorer.best(fits, (), 1) if fits else None)
     if not chosen:
         return AllocationRefusal(f"no GPU has {ask.size} GiB left that are promised to no other pod")
-    return Grant(_out_of(free[chosen[0]], ask), Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED)
+    return Grant(_out_of(free[chosen[0]], ask), beyond_plan(who))
 
 
 def accept_share(
@@ -90,13 +99,13 @@ def accept_share(
     percent = who.plan.compute_percent if isinstance(who, Planned) else None
     if gpus <= {*_wanted(who, len(devices))}:
         return Grant(order, Basis.PLANNED, percent)
-    promised = _named(who.plan.gpus) if isinstance(who, Planned) else ""
-    if refusal := _must_not_adopt(who, f"the kubelet took a part of {_named(gpus)}, promised is one of {promised}"):
+    promised = _named(promised_to(who))
+    if refusal := must_not_adopt(who, f"the kubelet took a part of {_named(gpus)}, promised is one of {promised}"):
         return refusal
     books = Books(pods, plans.values(), shareable)
     if reason := books.robbed(devices, _class_of(who)):
         return AllocationRefusal(f"the kubelet took a part of {_named(gpus)}: {reason}")
-    return Grant(order, Basis.ADOPTED if isinstance(who, Planned) else Basis.UNPLANNED, percent)
+    return Grant(order, beyond_plan(who), percent)
 
 
 class Books:
@@ -161,14 +170,6 @@ def _wanted(who: Identity, size: int) -> list[str]:
     if who.container:
         return sorted(who.plan.containers[who.container])
     return [gpu for gpu in sorted(who.plan.gpus) if who.plan.gib_on(gpu) >= size]
-
-
-def _must_not_adopt(who: Identity, reason: str) -> AllocationRefusal | None:
-    if isinstance(who, Planned) and who.plan.exact:
-        return AllocationRefusal(reason)
-    if isinstance(who, Unknown) and any(plan.exact for plan in who.plans):
-        return AllocationRefusal(f"{who.why}, and one of them takes its own GPUs only")
-    return None
 
 
 def _out_of(free: Iterable[str], ask: Ask) -> tuple[str, ...]:

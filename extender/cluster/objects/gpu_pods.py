@@ -35,6 +35,7 @@ from topology.request.shares import gib_of
 from topology.request.words import name, percent
 from topology.value.fragmentation import PodKind
 
+ALLOCATED_BY_DRA = "the pod's GPUs are allocated by a ResourceClaim, not by gputopo"
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
 MAX_MODELS_CHARACTERS = 256

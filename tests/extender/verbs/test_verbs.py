@@ -144,7 +144,7 @@ def test_answers_nothing_before_the_whole_cluster_was_seen() -> None:
     state = ClusterState()
     state.nodes.replaced([node("n1")])
     answer = filter_nodes(state, args(pod("p"), "n1"), at())
-    assert (answer.node_names, answer.error) == ([], "the extender has not seen the whole cluster yet")
+    assert (answer.node_names, answer.error) == ([], "the cluster has not been listed yet")
     assert prioritize_nodes(state, args(pod("p"), "n1"), at()) == []
 
 
