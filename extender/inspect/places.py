@@ -11,6 +11,7 @@ from typing import Final
 from extender.cluster.node_view import NodeView
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, node_names
+from topology.effort import Search
 from topology.request.domains import Level, Location
 
 WIDEST_FIRST: Final = tuple(reversed(Level))
@@ -35,14 +36,8 @@ class Place(Answer):
     """Nodes none of whose GPUs is given away, or that are cordoned or tainted."""
 
 
-def places(state: ClusterState, within: Location = _NOWHERE) -> tuple[Place, ...]:
-    """Return the places next below `within`, by name; none where nobody has said any. Linear in nodes."""
-    *_, found = places_in_steps(state, within)
-    return found
-
-
-def places_in_steps(state: ClusterState, within: Location = _NOWHERE) -> Iterator[tuple[Place, ...]]:
-    """Yield nothing of worth while nodes are looked at, some a step, and at last the places."""
+def places(state: ClusterState, within: Location = _NOWHERE) -> Search[tuple[Place, ...]]:
+    """Search for the places next below `within`, by name; none where nobody has said any. Linear in nodes, some a step."""
     found = defaultdict[Location, _Sums](lambda: _NONE)
     names = node_names(state)
     while step := list(islice(names, _STEP)):
@@ -50,8 +45,8 @@ def places_in_steps(state: ClusterState, within: Location = _NOWHERE) -> Iterato
             if view := state.views.get(name):
                 location = _location(state, name)
                 found[location] = _sum(found[location], _part(view))
-        yield ()
-    yield _places({location: sums for location, sums in found.items() if _is_inside(location, within)}, within)
+        yield
+    return _places({location: sums for location, sums in found.items() if _is_inside(location, within)}, within)
 
 
 def _part(view: NodeView) -> _Sums:

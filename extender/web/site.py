@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.state import NOT_LISTED, ClusterState
+from extender.cluster.state import NOT_LISTED
 from extender.inspect import inspection
-from extender.inspect.places import Place, node_names_in, places_in_steps
+from extender.inspect.places import node_names_in, places
 from extender.inspect.waiting import waiting_pods
-from extender.kit.turns import listed
+from extender.kit.turns import in_turns, listed
 from extender.service import Extender, now
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
@@ -90,7 +90,7 @@ async def _overview(extender: Extender, request: Request) -> Page:
     query, state = request.query_params, extender.state
     within = Location(*(query.get(level.value) or None for level in Level))
     asked = pages.Asked(within, query.get("q", ""))
-    figures, below = extender.figures(), await _places(state, within)
+    figures, below = extender.figures(), await in_turns(places(state, within))
     names = list(islice(node_names_in(state, within, asked.containing, query.get("after", "")), SHOWN + 1))
     nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
@@ -110,14 +110,6 @@ async def _overview(extender: Extender, request: Request) -> Page:
             following=following,
         )
     )
-
-
-async def _places(state: ClusterState, within: Location) -> tuple[Place, ...]:
-    found: tuple[Place, ...] = ()
-    for step in places_in_steps(state, within):
-        found = step
-        await asyncio.sleep(0)
-    return found
 
 
 async def _node(extender: Extender, request: Request) -> Page:
