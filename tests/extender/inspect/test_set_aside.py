@@ -23,6 +23,7 @@ from extender.web import pages
 from tests.extender.builders import at, cluster, node, pod
 from tests.extender.plugin import invoke
 from topology.annotations import keys
+from topology.effort import finish
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 TEAM_B = Taint("dedicated", "NoSchedule", "team-b")
@@ -82,7 +83,7 @@ def test_there_is_no_room_on_them() -> None:
     assert (by_size[8].now, by_size[8].by_count, by_size[8].empty) == (3, 3, 3)
     labels = {"topology.kubernetes.io/rack": "a"}
     state = cluster(node("n1", labels=labels), with_spec(node("n2", labels=labels), unschedulable=True))
-    assert [(place.nodes, place.gpus, place.free, place.closed) for place in places(state)] == [(2, 16, 8, 1)]
+    assert [(place.nodes, place.gpus, place.free, place.closed) for place in finish(places(state))] == [(2, 16, 8, 1)]
 
 
 def test_a_taint_that_all_pods_with_gpus_tolerate_sets_nothing_aside() -> None:
