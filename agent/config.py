@@ -29,7 +29,7 @@ Switch = Annotated[Literal["off", "on"], BeforeValidator(_switch)]
 """YAML reads the bare words as truth values."""
 
 
-class Discovery(Section):
+class DiscoverySettings(Section):
     """Discovery of the node."""
 
     interval: Duration = 30.0
@@ -46,7 +46,7 @@ class Discovery(Section):
     """Programs that may use a GPU without a container, such as MPS servers."""
 
 
-class Publish(Section):
+class PublishSettings(Section):
     """Annotations of the node."""
 
     refresh_interval: Duration = 300.0
@@ -55,7 +55,7 @@ class Publish(Section):
     """Write the node's condition `gputopo.dev/GPUsHealthy`. Needs the right to patch `nodes/status`."""
 
 
-class Kubernetes(Section):
+class AgentKubernetesSettings(Section):
     """Connection to the API server."""
 
     kubeconfig: Path | None = None
@@ -66,7 +66,7 @@ class Kubernetes(Section):
     """Deadline of a request."""
 
 
-class TopologyManager(Section):
+class TopologyManagerSettings(Section):
     """Topology Manager of the kubelet."""
 
     policy: Literal["auto", "none", "best-effort", "restricted", "single-numa-node"] = "auto"
@@ -75,7 +75,7 @@ class TopologyManager(Section):
     """Scope of a policy that is given here."""
 
 
-class Kubelet(Section):
+class KubeletSettings(Section):
     """Paths of the kubelet on the host."""
 
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
@@ -84,12 +84,12 @@ class Kubelet(Section):
     """Socket of the PodResources API."""
     config_file: Path = Path("/var/lib/kubelet/config.yaml")
     """Configuration of the kubelet, for its Topology Manager."""
-    topology_manager: TopologyManager = TopologyManager()
+    topology_manager: TopologyManagerSettings = TopologyManagerSettings()
     interval: Duration = 1.0
     """Interval for reading which GPUs containers hold."""
 
 
-class Enforce(Section):
+class EnforceSettings(Section):
     """The agent's device plugin, in mode `enforce`."""
 
     state: Path = Path("/var/lib/gputopo")
@@ -126,7 +126,7 @@ class Enforce(Section):
     """Pass IMEX channels, as `IMEX_CHANNEL_IDS`. Only 0 is possible."""
 
 
-class Sharing(Section):
+class SharingSettings(Section):
     """GPUs that pods may share by memory, in mode `enforce`."""
 
     gpus: Literal["all", "none"] | Annotated[int, Field(ge=1)] = "none"
@@ -143,7 +143,7 @@ class Sharing(Section):
     """Folder of the host with the daemons' `<uuid>/pipe`, `<resource>/pipe` or `pipe`, and `shm`."""
 
 
-class Health(Section):
+class AgentHealthSettings(Section):
     """Listener for /livez, /readyz and /metrics."""
 
     host: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus come from other addresses
@@ -152,7 +152,7 @@ class Health(Section):
     """Port. 0 takes a free one and logs it."""
 
 
-class Dcgm(Section):
+class DcgmSettings(Section):
     """Port to detect DCGM exporter by, in addition to pod names."""
 
     host: str = "127.0.0.1"
@@ -161,7 +161,7 @@ class Dcgm(Section):
     """Port of DCGM exporter."""
 
 
-class Metrics(Section):
+class MetricsSettings(Section):
     """Metrics of each GPU in addition to its health."""
 
     gpus: Literal["auto", "always", "never"] = "auto"
@@ -170,10 +170,10 @@ class Metrics(Section):
     """Interval between two samples."""
     holders: bool = False
     """Name the containers that hold a GPU, with namespace and pod."""
-    dcgm: Dcgm = Dcgm()
+    dcgm: DcgmSettings = DcgmSettings()
 
 
-class Log(Section):
+class AgentLogSettings(Section):
     """Logging."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -192,15 +192,15 @@ class AgentConfiguration(Document):
     """`observe`: another device plugin hands out GPUs, and the agent reports them. `enforce`: the agent is the device plugin."""
     resource: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]{1,253}/[A-Za-z0-9_.-]{1,63}$")
     """Extended resource of whole GPUs."""
-    discovery: Discovery = Discovery()
-    publish: Publish = Publish()
-    kubernetes: Kubernetes = Kubernetes()
-    kubelet: Kubelet = Kubelet()
-    enforce: Enforce = Enforce()
-    sharing: Sharing = Sharing()
-    health: Health = Health()
-    metrics: Metrics = Metrics()
-    log: Log = Log()
+    discovery: DiscoverySettings = DiscoverySettings()
+    publish: PublishSettings = PublishSettings()
+    kubernetes: AgentKubernetesSettings = AgentKubernetesSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+    enforce: EnforceSettings = EnforceSettings()
+    sharing: SharingSettings = SharingSettings()
+    health: AgentHealthSettings = AgentHealthSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    log: AgentLogSettings = AgentLogSettings()
 
 
 def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str | None]) -> AgentConfiguration:

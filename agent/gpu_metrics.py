@@ -160,8 +160,8 @@ def _filled(
     family: GaugeMetricFamily | CounterMetricFamily, readings: Iterable[GpuReading], value: _Value
 ) -> GaugeMetricFamily | CounterMetricFamily:
     for gpu in readings:
-        if (found := value(gpu.facts)) is not None:
-            family.add_metric([gpu.uuid], found)
+        if (reading := value(gpu.facts)) is not None:
+            family.add_metric([gpu.uuid], reading)
     return family
 
 

@@ -129,8 +129,8 @@ class AgentMetrics:
 
     def limits_changed(self, limits: Limits) -> None:
         """Note what holds containers to their shares from now on."""
-        for each in Limits:
-            self._limits.labels(each).set(each is limits)
+        for limit in Limits:
+            self._limits.labels(limit).set(limit is limits)
 
     def event(self, result: str) -> None:
         """Count an event about the node: `posted`, `lost`."""

@@ -67,8 +67,8 @@ class Probes:
         visits = Visits(self._socket, self._page, _VISIT_SECONDS)
         knocks = select.poll()
         with self._socket, self._woken:
-            for each in (self._socket, self._woken):
-                knocks.register(each, select.POLLIN)
+            for listening in (self._socket, self._woken):
+                knocks.register(listening, select.POLLIN)
             while not self._closing.wait(ROUND_SECONDS):
                 if not visits:  # a clock that ticks for nobody would cost more than the probes themselves
                     knocks.poll()

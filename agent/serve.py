@@ -14,8 +14,7 @@ from importlib.metadata import version
 
 import structlog
 
-from agent.config import AgentConfiguration
-from agent.config import Metrics as MetricsSettings
+from agent.config import AgentConfiguration, MetricsSettings
 from agent.gpus.activity import ActivityPort
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.health.health_file import HealthFile

@@ -106,7 +106,7 @@ class Agent:
         if discovery is None or not self._publication.patch(discovery, self._clock(), look, heard):
             self._has_said |= self._publication.is_known
             if self._kubelet and look and discovery and self._publication.is_known:
-                self._kubelet.says(look)  # an agent before this one may have written it
+                self._kubelet.published(look)  # an agent before this one may have written it
             return
         look = self._kubelet.look() if self._kubelet else None
         if patch := self._publication.patch(discovery, self._clock(), look, heard):
@@ -163,7 +163,7 @@ class Agent:
         """Write; `look` is what of containers is told with it."""
         if patch.refused:
             log.error("the topology cannot be published", reason=str(patch.refused))
-        if self._kubelet and look and not self._kubelet.is_to_say(look):
+        if self._kubelet and look and not self._kubelet.about_to_publish(look):
             log.warning("the kubelet does not offer yet what the node is to say, so it is said later")
             return
         try:
@@ -176,7 +176,7 @@ class Agent:
         self._publication.learned(annotations, self._clock())
         self._has_said = True
         if self._kubelet and look:
-            self._kubelet.says(look)
+            self._kubelet.published(look)
         if self._kubelet:  # no claim is written on what was said before, so none is to come that is not in this ledger
             self._kubelet.heard(NodeVersion("", ledger=annotations.get(keys.LEDGER)))
         self._metrics.wrote("ok")

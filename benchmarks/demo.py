@@ -23,9 +23,9 @@ from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop, Unschedulable
 from benchmarks.simulated.stock import StockCluster, StockPlacement
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -81,11 +81,11 @@ ARRIVALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DemoRow:
     """What became of one pod, with us and without."""
 
     arrival: Arrival
-    ours: Bound | Unschedulable
+    ours: BoundPod | Unschedulable
     why: str
     stock: StockPlacement | None
 
@@ -104,7 +104,7 @@ def run(*, serve: bool) -> None:
 
 
 async def _play(console: Console, folder: Path, *, serve: bool) -> None:
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url)
         await join(api, FLEET)
@@ -117,7 +117,7 @@ async def _play(console: Console, folder: Path, *, serve: bool) -> None:
                 await asyncio.Event().wait()
 
 
-async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
+async def _schedule_all(api: ApiClient, url: str) -> list[DemoRow]:
     stock = StockCluster(FLEET)
     async with aiohttp.ClientSession() as session:
         scheduler = SchedulerLoop(api, session, url)
@@ -127,7 +127,7 @@ async def _schedule_all(api: ApiClient, url: str) -> list[Row]:
             request = parse_pod(pod).request
             nodes = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
             ours = await scheduler.schedule(pod)
-            rows.append(Row(arrival, ours, _why(nodes, request, ours), stock.place(request)))
+            rows.append(DemoRow(arrival, ours, _why(nodes, request, ours), stock.place(request)))
         return rows
 
 
@@ -136,7 +136,7 @@ async def _create(api: ApiClient, arrival: Arrival) -> Json:
     return (await api.call("POST", "/api/v1/namespaces/default/pods", pod)).ok()
 
 
-def _why(nodes: Sequence[Json], request: GpuRequest, ours: Bound | Unschedulable) -> str:
+def _why(nodes: Sequence[Json], request: GpuRequest, ours: BoundPod | Unschedulable) -> str:
     """Say what the choice was compared with, by the same decision on the nodes as they were before."""
     if isinstance(ours, Unschedulable):
         return "see below"
@@ -170,7 +170,7 @@ def _plans(nodes: Sequence[Json], request: GpuRequest) -> Iterator[tuple[str, Pl
             yield node["metadata"]["name"], found
 
 
-def _report(console: Console, rows: Sequence[Row]) -> None:
+def _report(console: Console, rows: Sequence[DemoRow]) -> None:
     table = Table(title="Where the pods went, and the all-reduce bandwidth (GB/s) predicted there", box=SIMPLE_HEAD)
     for heading in ("pod", "asks for", "gputopo", "GB/s", "why", "stock scheduling", "GB/s"):
         table.add_column(heading, justify="right" if heading == "GB/s" else "left", overflow="fold")
@@ -189,14 +189,14 @@ def _asks(arrival: Arrival) -> str:
     )
 
 
-def _our_cells(row: Row) -> tuple[str, str]:
+def _our_cells(row: DemoRow) -> tuple[str, str]:
     if isinstance(row.ours, Unschedulable):
         return "waits", ""
     record, node = row.ours.record, row.ours.node
     return _place(node, _indexes(node, record), record.affinity), _rate(record.bandwidth)
 
 
-def _stock_cells(row: Row) -> tuple[str, str]:
+def _stock_cells(row: DemoRow) -> tuple[str, str]:
     if row.stock is None:
         return "waits", ""
     return _place(row.stock.node, row.stock.gpus, row.stock.affinity), _rate(row.stock.bandwidth)
@@ -216,12 +216,12 @@ def _rate(bandwidth: Bandwidth | None) -> str:
     return f"{bandwidth.point:.0f}" if bandwidth else ""
 
 
-def _summarise(console: Console, rows: Sequence[Row]) -> None:
+def _summarise(console: Console, rows: Sequence[DemoRow]) -> None:
     """Compare the talking pods that both placed, by the geometric mean of their gains."""
     talking = [
         (row.ours.record.bandwidth.point, row.stock.bandwidth.point)
         for row in rows
-        if isinstance(row.ours, Bound)
+        if isinstance(row.ours, BoundPod)
         and row.ours.record.bandwidth
         and row.stock
         and row.stock.bandwidth

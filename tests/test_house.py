@@ -8,6 +8,7 @@ import pytest
 
 from tests.house import (
     MAX_FILES,
+    PRODUCT,
     ROOT,
     files_per_folder,
     imports_between_units,
@@ -56,9 +57,9 @@ def test_no_module_name_repeats_in_the_agent() -> None:
     assert repeated_modules(ROOT, "agent") == {}
 
 
-def test_no_name_of_a_public_class_repeats_in_the_agent() -> None:
+def test_no_name_of_a_public_class_repeats_in_the_product() -> None:
     """Neither in a search nor in a stack trace is one taken for the other."""
-    assert repeated_classes(ROOT, "agent") == {}
+    assert repeated_classes(ROOT, *PRODUCT) == {}
 
 
 def test_no_class_sets_many_attributes() -> None:

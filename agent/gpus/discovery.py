@@ -1,4 +1,4 @@
-"""From NVML's facts and the host to what the node says of itself: `NodeTopology` and `NodeStatus`.
+"""From NVML's facts and the host to what the node says of itself: `NodeTopology` and `NodeGpuStatus`.
 
 What NVML cannot tell now but told before stands: only an answer replaces a fact. So a GPU that is lost stays in the topology
 as it was, and the status alone says that it is not healthy. A GPU that was never identified cannot stand in the topology,
@@ -30,7 +30,7 @@ from agent.gpus.nvlinks import Joint, wiring
 from topology.node.links import PciePath
 from topology.node.model import MAX_NICS, Gpu, Link, Nic, NodeTopology, NvlinkDomain
 from topology.node.slices import Slice
-from topology.node.status import LinkFault, NodeStatus
+from topology.node.status import LinkFault, NodeGpuStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class NodeDiscovery:
     """What NVML and the host said of the node at one moment."""
 
     topology: NodeTopology
-    status: NodeStatus
+    status: NodeGpuStatus
     """Its generation is 0; whoever writes it counts."""
     computing: Mapping[str, int] = field(default_factory=dict)
     """UUID → processes that compute on the GPU or the slice, where there are any and NVML tells."""
@@ -49,7 +49,7 @@ class NodeDiscovery:
 
 
 MAY_NOT_ASK = Missing(Gap.FAILED, "NO_PERMISSION")
-NOTHING = NodeDiscovery(NodeTopology(()), NodeStatus(0))
+NOTHING = NodeDiscovery(NodeTopology(()), NodeGpuStatus(0))
 """What is known before the first one."""
 
 
@@ -57,8 +57,8 @@ def discover(
     facts: NvmlFacts, host: Host, before: NodeDiscovery = NOTHING, ignored: Collection[str] = ()
 ) -> NodeDiscovery:
     """Return what the node is now; `before` is what this one will replace, `ignored` are programs that may compute."""
-    found = _Findings(facts, host, before)
-    return NodeDiscovery(found.topology(), found.status(), found.computing(ignored), found.minors())
+    findings = _Findings(facts, host, before)
+    return NodeDiscovery(findings.topology(), findings.status(), findings.computing(ignored), findings.minors())
 
 
 class _Findings:
@@ -94,10 +94,10 @@ class _Findings:
             cuda_version=value_of(self._facts.cuda_version),
             cpu_vendor=vendor,
             cpu_model=model,
-            slices=tuple(each for gpu in gpus for each in self._slices(gpu)),
+            slices=tuple(part for gpu in gpus for part in self._slices(gpu)),
         )
 
-    def status(self) -> NodeStatus:
+    def status(self) -> NodeGpuStatus:
         all_dead = {index for index in self._gpus if self._all_links_dead(index)}
         statuses = [
             gpu_status(
@@ -111,23 +111,23 @@ class _Findings:
             if (uuid := value_of(gpu.uuid))
         ]
         for index, cause in self._nameless.items():
-            known = self._remembered.get(index)
-            statuses.append(unidentified_status(known.uuid if known else f"index-{index}", cause))
+            remembered = self._remembered.get(index)
+            statuses.append(unidentified_status(remembered.uuid if remembered else f"index-{index}", cause))
         faults = [
             LinkFault(value_of(self._gpus[dead.gpu].uuid) or "", dead.link, "inactive")
             for dead in self._wiring.dead
             if dead.gpu not in all_dead
         ]
-        return NodeStatus(0, tuple(statuses), tuple(faults))
+        return NodeGpuStatus(0, tuple(statuses), tuple(faults))
 
     def computing(self, ignored: Collection[str]) -> dict[str, int]:
         running = (
-            (gpu, each)
+            (gpu, process)
             for gpu in self._gpus.values()
-            for each in value_of(gpu.processes) or ()
-            if not each.is_one_of(ignored)
+            for process in value_of(gpu.processes) or ()
+            if not process.is_one_of(ignored)
         )
-        return dict(Counter(_computes_on(gpu, each) for gpu, each in running))
+        return dict(Counter(_computes_on(gpu, process) for gpu, process in running))
 
     def minors(self) -> dict[str, int]:
         """Return the GPUs' numbers, those of before where NVML does not tell now."""
@@ -139,8 +139,8 @@ class _Findings:
     def _still_counted(self) -> dict[int, Gpu]:
         """Return the GPUs of before that NVML still counts, but cannot name now."""
         named = {value_of(gpu.uuid) for gpu in self._gpus.values()}
-        known = {gpu.index: gpu for gpu in self._old_gpus.values() if gpu.uuid not in named}
-        return {index: known[index] for index in self._nameless if index in known}
+        nameless = {gpu.index: gpu for gpu in self._old_gpus.values() if gpu.uuid not in named}
+        return {index: nameless[index] for index in self._nameless if index in nameless}
 
     def _pci_class(self, address: str) -> int | None:
         device = self._host.pci(address)
@@ -176,8 +176,8 @@ class _Findings:
         """Return the GPU's slices: those of before while NVML does not tell; none where we may not ask."""
         facts = self._gpus.get(gpu.index)
         if facts is None or (gpu.mig_enabled and _is_stale(facts.slices) and facts.slices != MAY_NOT_ASK):
-            return tuple(replace(each, gpu=gpu.index) for each in self._old_slices.get(gpu.uuid, ()))
-        return tuple(Slice(gpu.index, **asdict(each)) for each in value_of(facts.slices) or ())
+            return tuple(replace(mig_slice, gpu=gpu.index) for mig_slice in self._old_slices.get(gpu.uuid, ()))
+        return tuple(Slice(gpu.index, **asdict(mig_slice)) for mig_slice in value_of(facts.slices) or ())
 
     def _stale_fields(self, index: int) -> set[str]:
         """Name the fields of `Gpu` whose facts NVML could not tell just now."""
@@ -215,7 +215,7 @@ class _Findings:
         )
 
     def _widest_twin(self, gpu: GpuFacts) -> int:
-        twins = (each for each in self._gpus.values() if value_of(each.model) == value_of(gpu.model))
+        twins = (twin for twin in self._gpus.values() if value_of(twin.model) == value_of(gpu.model))
         return max(value_of(twin.watched.pcie_width) or 0 for twin in twins)
 
     def _nics(self) -> tuple[Nic, ...]:
@@ -231,8 +231,8 @@ class _Findings:
                 paths=tuple((index, path) for index, pci in gpus if (path := path_between(nic.pci, pci)) is not None),
                 nic_paths=tuple(
                     (f"NIC{place}", path)
-                    for place, other in enumerate(devices)
-                    if place != number and (path := path_between(nic.pci, other.pci)) is not None
+                    for place, device in enumerate(devices)
+                    if place != number and (path := path_between(nic.pci, device.pci)) is not None
                 ),
             )
             for number, nic in enumerate(devices)
@@ -240,7 +240,7 @@ class _Findings:
 
     def _domain(self) -> NvlinkDomain | None:
         """Return the NVLink partition beyond the node, if all GPUs that have one are in the same."""
-        found = {
+        domains = {
             NvlinkDomain(fabric.cluster_uuid, fabric.clique_id)
             for gpu in self._gpus.values()
             if (fabric := value_of(gpu.fabric))
@@ -248,7 +248,7 @@ class _Findings:
             and fabric.status == "SUCCESS"
             and fabric.cluster_uuid
         }
-        return found.pop() if len(found) == 1 else None
+        return domains.pop() if len(domains) == 1 else None
 
 
 def _identified(facts: NvmlFacts) -> tuple[dict[int, GpuFacts], dict[int, Missing]]:
@@ -270,17 +270,21 @@ def _identified(facts: NvmlFacts) -> tuple[dict[int, GpuFacts], dict[int, Missin
 
 
 def _by_gpu(node: NodeTopology) -> dict[str, list[Slice]]:
-    found: dict[str, list[Slice]] = {}
-    for each in node.slices:
-        found.setdefault(node.gpus[node.positions[each.gpu]].uuid, []).append(each)
-    return found
+    slices: dict[str, list[Slice]] = {}
+    for mig_slice in node.slices:
+        slices.setdefault(node.gpus[node.positions[mig_slice.gpu]].uuid, []).append(mig_slice)
+    return slices
 
 
 def _computes_on(gpu: GpuFacts, process: GpuProcess) -> str:
     """Return the UUID of the slice that a process is in, else of the GPU."""
     slices = value_of(gpu.slices) or ()
-    found = (each.uuid for each in slices if (each.gpu_instance, each.compute_instance) == process.instance)
-    return next(found, value_of(gpu.uuid) or "")
+    uuids = (
+        mig_slice.uuid
+        for mig_slice in slices
+        if (mig_slice.gpu_instance, mig_slice.compute_instance) == process.instance
+    )
+    return next(uuids, value_of(gpu.uuid) or "")
 
 
 _SHOWN_AS = {

@@ -181,7 +181,7 @@ class GpuProcess:
     def is_one_of(self, programs: Collection[str]) -> bool:
         """Whether it runs one of these programs, whatever their folder.
 
-        >>> Process(7, "/usr/bin/nvidia-cuda-mps-server -x").is_one_of(["nvidia-cuda-mps-server"])
+        >>> GpuProcess(7, "/usr/bin/nvidia-cuda-mps-server -x").is_one_of(["nvidia-cuda-mps-server"])
         True
         """
         return self.command.partition(" ")[0].rpartition("/")[2] in programs

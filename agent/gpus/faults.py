@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from math import ceil
 
 from agent.gpus.facts import Answer, Fabric, FabricHealth, FabricState, Gap, GpuFacts, GpuMemory, Missing, value_of
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 _GIB = 1 << 30
 _STEPS = 16
@@ -55,15 +55,15 @@ def unidentified_status(name: str, cause: Missing) -> GpuStatus:
     return GpuStatus(uuid=name, healthy=False, reasons=(_LOST.get(cause.code, f"not identified: {cause.code}"),))
 
 
-def blackout_status(before: NodeStatus, code: str) -> NodeStatus:
+def blackout_status(before: NodeGpuStatus, code: str) -> NodeGpuStatus:
     """Return the status of a node whose NVML does not answer at all: no GPU there can be given away."""
     return closed_status(before, f"nvml unavailable: {code}")
 
 
-def closed_status(before: NodeStatus, reason: str) -> NodeStatus:
+def closed_status(before: NodeGpuStatus, reason: str) -> NodeGpuStatus:
     """Return the status of a node none of whose GPUs can be given away, for one reason."""
     gpus = (replace(gpu, healthy=False, doubtful=False, reasons=(reason,)) for gpu in before.gpus)
-    return NodeStatus(0, tuple(gpus), before.link_faults)
+    return NodeGpuStatus(0, tuple(gpus), before.link_faults)
 
 
 def is_lost(gpu: GpuStatus) -> bool:

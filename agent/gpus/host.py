@@ -63,12 +63,12 @@ class Host:
 
     def rdma_devices(self) -> tuple[RdmaDevice, ...]:
         """Return the RDMA devices on PCI in the order of their numbers; no virtual functions beside their physical one."""
-        found = []
+        devices = []
         for entry in _entries(self._sys / "class/infiniband"):
             device = _pci_device(entry / "device")
             if device and not (entry / "device/physfn").exists():
-                found.append(RdmaDevice(entry.name, device))
-        return tuple(sorted(found, key=lambda device: _natural(device.name)))
+                devices.append(RdmaDevice(entry.name, device))
+        return tuple(sorted(devices, key=lambda device: _natural(device.name)))
 
     def cpu(self) -> tuple[str | None, str | None]:
         """Return the CPU's vendor in the words of `NodeTopology.cpu_vendor`, and `family/model` or what stands for it."""

@@ -11,7 +11,7 @@ from agent.gpus.faults import blackout_status, closed_status
 from agent.gpus.health.gpu_health import GpuHealth
 from agent.gpus.host import Host
 from agent.gpus.sharing_rule import SharingRule
-from topology.node.status import NodeStatus
+from topology.node.status import NodeGpuStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class GpuMachine:
     """Programs that may compute anywhere."""
     sharing: SharingRule | None = None
     """Which GPUs may be shared; `None`: none."""
-    foreign: Callable[[NodeStatus, NvmlFacts], NodeStatus] | None = None
+    foreign: Callable[[NodeGpuStatus, NvmlFacts], NodeGpuStatus] | None = None
     """Marks memory that no share explains; `None`: nothing is shared."""
 
     @property
@@ -38,8 +38,8 @@ class GpuMachine:
         """Return what the node is now; `before` is what this one will replace; raises `NvmlUnavailable`."""
         facts = self.read_nvml()
         usable = self.health.usable(facts) if self.health else facts
-        found = self._marked(discover(usable, self.host, before, self.ignored), facts)
-        return self.sharing.applied(found, facts, before) if self.sharing else found
+        discovery = self._marked(discover(usable, self.host, before, self.ignored), facts)
+        return self.sharing.applied(discovery, facts, before) if self.sharing else discovery
 
     def blackout(self, before: NodeDiscovery, code: str) -> NodeDiscovery:
         """Return what the node is while NVML does not work: all of its GPUs are there, and none is fit."""
@@ -49,6 +49,6 @@ class GpuMachine:
         """Return what the node is while NVML is left alone: its GPUs are as they were, and take no pods."""
         return self._marked(NodeDiscovery(before.topology, closed_status(before.status, reason), minors=before.minors))
 
-    def _marked(self, found: NodeDiscovery, facts: NvmlFacts | None = None) -> NodeDiscovery:
-        status = self.health.marked(found.status, facts) if self.health else found.status
-        return replace(found, status=self.foreign(status, facts) if self.foreign and facts else status)
+    def _marked(self, discovery: NodeDiscovery, facts: NvmlFacts | None = None) -> NodeDiscovery:
+        status = self.health.marked(discovery.status, facts) if self.health else discovery.status
+        return replace(discovery, status=self.foreign(status, facts) if self.foreign and facts else status)

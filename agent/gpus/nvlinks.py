@@ -97,7 +97,7 @@ class _Ends:
 
     direct: Counter[int] = field(default_factory=Counter)
     switch: int = 0
-    vague: int = 0
+    unknown_peer: int = 0
     """Links that may lead anywhere: counted from the other side if it knows better."""
 
 
@@ -135,17 +135,17 @@ class _Wires:
         self._dead = self._dead_links()
 
     def wiring(self) -> NvlinkWiring:
-        known = [pair for pair in self._pairs if self._gpus.keys() >= set(pair)]
-        return NvlinkWiring(self._switch_links, {(a, b): self._joint(a, b) for a, b in known}, self._dead)
+        pairs = [pair for pair in self._pairs if self._gpus.keys() >= set(pair)]
+        return NvlinkWiring(self._switch_links, {(a, b): self._joint(a, b) for a, b in pairs}, self._dead)
 
     def _ends_of(self, gpu: GpuFacts) -> _Ends:
         ends = _Ends()
         if isinstance(gpu.nvlinks, Missing):
-            ends.vague = 0 if gpu.nvlinks.gap is Gap.UNSUPPORTED else MAX_LINKS
+            ends.unknown_peer = 0 if gpu.nvlinks.gap is Gap.UNSUPPORTED else MAX_LINKS
             return ends
         for link in gpu.nvlinks.value:
             if isinstance(link.active, Missing):
-                ends.vague += 1
+                ends.unknown_peer += 1
             elif link.active.value:
                 self._count(link, ends)
         return ends
@@ -158,10 +158,10 @@ class _Wires:
         if far_end is FarEnd.UNKNOWN and link.remote_pci:
             far_end = _far_end_of_class(self._pci_class(link.remote_pci))
         if far_end is FarEnd.GPU:
-            ends.vague += link.remote_pci is None  # with an address it is a GPU that this machine does not see
+            ends.unknown_peer += link.remote_pci is None  # with an address it is a GPU that this machine does not see
         elif far_end is not FarEnd.BRIDGE:
             ends.switch += 1
-            ends.vague += far_end is FarEnd.UNKNOWN
+            ends.unknown_peer += far_end is FarEnd.UNKNOWN
 
     def _usable_switch_links(self, index: int) -> int:
         """Count the links to a switch if the fabric is ready, and NVLink works to at least one other GPU behind a switch.
@@ -170,8 +170,8 @@ class _Wires:
         """
         if self._fabric[index]:
             return 0
-        others = [other for other in self._gpus if other != index and self._ends[other].switch]
-        denials = [_denial(self._pairs[min(index, other), max(index, other)].nvlink) for other in others]
+        others = [peer for peer in self._gpus if peer != index and self._ends[peer].switch]
+        denials = [_denial(self._pairs[min(index, peer), max(index, peer)].nvlink) for peer in others]
         return 0 if denials and all(denials) else self._ends[index].switch
 
     def _joint(self, a: int, b: int) -> Joint:
@@ -194,7 +194,7 @@ class _Wires:
         """Count from both sides: as many as either sees for certain, as few as either could have."""
         ends_a, ends_b = self._ends[a], self._ends[b]
         seen_by_a, seen_by_b = ends_a.direct[b], ends_b.direct[a]
-        return min(max(seen_by_a, seen_by_b), seen_by_a + ends_a.vague, seen_by_b + ends_b.vague)
+        return min(max(seen_by_a, seen_by_b), seen_by_a + ends_a.unknown_peer, seen_by_b + ends_b.unknown_peer)
 
     def _lacks_links(self, a: int, b: int, direct: int) -> bool:
         off_switch = {link.gpu for link in self._dead if link.to_switch}
@@ -215,7 +215,7 @@ class _Wires:
         dead = []
         for index, number in down:
             others = up.get((value_of(self._gpus[index].model), number), [])
-            to_switch = any(self._ends[other].switch for other in others)
+            to_switch = any(self._ends[peer].switch for peer in others)
             if others and (to_switch or self._ends[index].direct):
                 dead.append(DeadLink(index, number, to_switch))
         return tuple(dead)

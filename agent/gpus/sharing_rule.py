@@ -30,20 +30,20 @@ class SharingRule:
     reserve_gib: int | None = None
     """At least so much of each is shared by nobody; `None`: what the driver keeps."""
 
-    def applied(self, found: NodeDiscovery, facts: NvmlFacts, before: NodeDiscovery) -> NodeDiscovery:
+    def applied(self, discovery: NodeDiscovery, facts: NvmlFacts, before: NodeDiscovery) -> NodeDiscovery:
         """Return a discovery that tells what may be shared; what NVML does not tell now is as it was before."""
-        gpus = {gpu.uuid: gpu for gpu in found.topology.gpus}
-        memories = {value_of(each.uuid): each.memory for each in _identified(facts)}
-        told = {gpu.uuid: gpu.share_gib for gpu in before.status.gpus}
+        gpus = {gpu.uuid: gpu for gpu in discovery.topology.gpus}
+        memories = {value_of(gpu_facts.uuid): gpu_facts.memory for gpu_facts in _identified(facts)}
+        published = {gpu.uuid: gpu.share_gib for gpu in before.status.gpus}
         statuses, unshared = list[GpuStatus](), list[str]()
-        for status in found.status.gpus:
+        for status in discovery.status.gpus:
             memory = memories.get(status.uuid)
-            share = 0 if status.uuid not in gpus else self._gib(gpus[status.uuid], memory, told.get(status.uuid))
+            share = 0 if status.uuid not in gpus else self._gib(gpus[status.uuid], memory, published.get(status.uuid))
             unshared += [share] if isinstance(share, str) else []
             statuses.append(replace(status, share_gib=share if isinstance(share, int) and share else None))
         return replace(
-            found,
-            status=replace(found.status, gpus=tuple(statuses)),
+            discovery,
+            status=replace(discovery.status, gpus=tuple(statuses)),
             unshared=tuple(sorted(set(unshared))),
         )
 

@@ -71,8 +71,8 @@ def _after_measured(
 
 def failed_by_count(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record as failed where too many incidents count."""
-    counting = [each for each in gpu.incidents if each.counts]
-    repairs = sum(each > now - policy.week for each in gpu.repairs)
+    counting = [incident for incident in gpu.incidents if incident.counts]
+    repairs = sum(repair > now - policy.week for repair in gpu.repairs)
     if repairs >= policy.repairs_a_week and counting and counting[-1].began > gpu.repairs[-1] and not gpu.failure:
         reason = f"{counting[-1].reason}, after {repairs} repairs in a week"
         return _failed(gpu, reason, Repair.NONE, now, by_count=True)
@@ -80,7 +80,7 @@ def failed_by_count(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuReco
         (policy.incidents_a_day, policy.day, "day"),
         (policy.incidents_a_week, policy.week, "week"),
     ):
-        number = sum(each.began > now - seconds for each in counting)
+        number = sum(incident.began > now - seconds for incident in counting)
         if number >= most and not gpu.failure:
             return _failed(
                 gpu,
@@ -114,7 +114,7 @@ def _after_xid(gpu: GpuRecord, number: int, policy: HealthPolicy, now: float) ->
 def closed(gpu: GpuRecord, reason: str, way: Way, policy: HealthPolicy, now: float) -> GpuRecord:
     """Return the record with one more reason to be closed; errors that come together are one incident, and the worst stays."""
     incidents = _joined(gpu.incidents, reason, policy, now)
-    number = sum(each.counts and each.began > now - policy.day for each in incidents)
+    number = sum(incident.counts and incident.began > now - policy.day for incident in incidents)
     hold = min(policy.hold * 2 ** max(0, number - 1), policy.longest_hold)
     before = gpu.closure if gpu.closure and now < opens_at(gpu) else None
     if before is None:
@@ -161,17 +161,17 @@ def _after_asked(gpu: GpuRecord, action: RecoveryAction | None, policy: HealthPo
     before = gpu.action
     if action is before:
         return gpu
-    asked = replace(gpu, action=action)
+    requested = replace(gpu, action=action)
     if action is RecoveryAction.NONE:
         was_reset = before is not None
-        cleared = replace(asked, closure=gpu.closure and replace(gpu.closure, clear_at=now))
+        cleared = replace(requested, closure=gpu.closure and replace(gpu.closure, clear_at=now))
         return _after_reset(cleared, Repair.RESET, now) if was_reset else cleared
     if action is None:
-        return asked
-    own = gpu.is_lost or any(each.last > now - policy.day for each in gpu.incidents)
+        return requested
+    own = gpu.is_lost or any(incident.last > now - policy.day for incident in gpu.incidents)
     if action.closes or (action.is_of_the_node and own):
-        return closed(asked, f"the driver asks for: {action}", Way.HOLD, policy, now)
-    return asked
+        return closed(requested, f"the driver asks for: {action}", Way.HOLD, policy, now)
+    return requested
 
 
 def _after_lost(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
@@ -185,16 +185,16 @@ def _after_lost(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
 def _after_back(gpu: GpuRecord, now: float) -> GpuRecord:
     if not gpu.is_lost:
         return gpu
-    found = replace(gpu, is_lost=False, was_lost_at_boot=False)
-    if found.failure and found.failure.repair is Repair.RETURN:
-        found = replace(found, failure=None)
-    return replace(found, closure=gpu.closure and replace(gpu.closure, clear_at=now))
+    back = replace(gpu, is_lost=False, was_lost_at_boot=False)
+    if back.failure and back.failure.repair is Repair.RETURN:
+        back = replace(back, failure=None)
+    return replace(back, closure=gpu.closure and replace(gpu.closure, clear_at=now))
 
 
 def _after_uncorrected(gpu: GpuRecord, count: int, policy: HealthPolicy, now: float) -> GpuRecord:
     rose = gpu.uncorrected is not None and count > gpu.uncorrected
-    told = any(each.last > now - policy.burst for each in (*gpu.incidents, *gpu.applications))
-    until = now + policy.day if rose and not told else gpu.suspect_until
+    is_recent = any(incident.last > now - policy.burst for incident in (*gpu.incidents, *gpu.applications))
+    until = now + policy.day if rose and not is_recent else gpu.suspect_until
     return replace(gpu, uncorrected=count, suspect_until=until)
 
 

@@ -64,7 +64,9 @@ def _set_moved(time: float, seconds: float) -> float:
 
 
 def _incidents_moved(incidents: tuple[GpuIncident, ...], seconds: float) -> tuple[GpuIncident, ...]:
-    return tuple(replace(each, began=each.began + seconds, last=each.last + seconds) for each in incidents)
+    return tuple(
+        replace(incident, began=incident.began + seconds, last=incident.last + seconds) for incident in incidents
+    )
 
 
 def _closure_moved(closure: Closure | None, seconds: float) -> Closure | None:
@@ -78,4 +80,4 @@ def _closure_moved(closure: Closure | None, seconds: float) -> Closure | None:
 
 
 def _spans_moved(spans: tuple[Span, ...], seconds: float) -> tuple[Span, ...]:
-    return tuple(replace(each, since=each.since + seconds, until=_moved(each.until, seconds)) for each in spans)
+    return tuple(replace(span, since=span.since + seconds, until=_moved(span.until, seconds)) for span in spans)

@@ -35,8 +35,8 @@ def noted(
 ) -> tuple[HeldConcern, ...]:
     """Return the concerns with a symptom taken in; one that ended before it counted never was."""
     concern, holds = _concern_of(symptom, policy)
-    held = next((each for each in concerns if each.concern is concern), None)
-    others = tuple(each for each in concerns if each is not held)
+    held = next((span for span in concerns if span.concern is concern), None)
+    others = tuple(span for span in concerns if span is not held)
     if held is None:
         return (*others, HeldConcern(concern, now)) if holds else concerns
     if holds:
@@ -49,20 +49,20 @@ def noted(
 
 def standing(concerns: Sequence[HeldConcern], policy: HealthPolicy, now: float) -> list[Concern]:
     """Return what counts against the GPU now, the gravest first."""
-    held = {each.concern for each in concerns if _begins(each, policy) <= now < _ends(each, policy)}
+    held = {span.concern for span in concerns if _begins(span, policy) <= now < _ends(span, policy)}
     return [concern for concern in Concern if concern in held]
 
 
 def when_concerns_change(concerns: Sequence[HeldConcern], policy: HealthPolicy) -> Iterator[float]:
     """Yield when time alone changes what counts."""
-    for each in concerns:
-        yield _begins(each, policy)
-        yield _ends(each, policy)
+    for span in concerns:
+        yield _begins(span, policy)
+        yield _ends(span, policy)
 
 
 def remembered(concerns: Sequence[HeldConcern], policy: HealthPolicy, now: float) -> tuple[HeldConcern, ...]:
     """Return the concerns without those that are over."""
-    return tuple(each for each in concerns if now < _ends(each, policy))
+    return tuple(span for span in concerns if now < _ends(span, policy))
 
 
 def _concern_of(symptom: Symptom, policy: HealthPolicy) -> tuple[Concern, bool]:

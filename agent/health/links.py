@@ -36,7 +36,7 @@ class LinkRecord:
 
     def settled(self, now: float) -> LinkRecord:
         """Return the record where nothing is remembered of a time to come: the clock was wrong, then or now."""
-        last = max((each for each in (self.up_since, self.out_since) if each is not None), default=now)
+        last = max((since for since in (self.up_since, self.out_since) if since is not None), default=now)
         return self.moved(now - last) if last > now else self
 
     def moved(self, seconds: float) -> LinkRecord:
@@ -81,27 +81,27 @@ class NodeLinks:
     ) -> None:
         """Begin with what an earlier agent has kept, perhaps before the machine was started anew."""
         self._policy = policy
-        self._records = {(gpu, link): each for gpu, links in in_trouble.items() for link, each in links.items()}
+        self._records = {(gpu, link): record for gpu, links in in_trouble.items() for link, record in links.items()}
         self._to_see_again = set(self._records) if has_booted else set()
         """Links that are none, if they are down now: somebody may have taken out their bridge."""
 
     @property
     def in_trouble(self) -> dict[str, dict[int, LinkRecord]]:
         """What has to be kept over a restart: the links that are down, or not up for long."""
-        found: defaultdict[str, dict[int, LinkRecord]] = defaultdict(dict)
+        troubled: defaultdict[str, dict[int, LinkRecord]] = defaultdict(dict)
         for (gpu, link), record in sorted(self._records.items()):
             if record != WELL:
-                found[gpu][link] = record
-        return dict(found)
+                troubled[gpu][link] = record
+        return dict(troubled)
 
     def move(self, seconds: float) -> None:
         """Take in that the clock has stepped by so much: what is remembered moves with it."""
-        self._records = {key: each.moved(seconds) for key, each in self._records.items()}
+        self._records = {key: record.moved(seconds) for key, record in self._records.items()}
 
     def has(self, gpus: Iterable[str]) -> None:
         """Take in which GPUs the node has; the links of others are forgotten."""
-        known = frozenset(gpus)
-        self._records = {key: each for key, each in self._records.items() if key[0] in known}
+        present = frozenset(gpus)
+        self._records = {key: record for key, record in self._records.items() if key[0] in present}
 
     def looked_at(self, gpu: str, link: int, now: float, *, is_down: bool) -> bool:
         """Take in a look at one link; returns whether rings may use it."""
@@ -138,5 +138,5 @@ class NodeLinks:
             elif not record.is_told:
                 self._records[gpu, link] = replace(record, is_told=True)
                 out[gpu].append(link)
-        told = [LinkChange(gpu, tuple(links), are_used=False) for gpu, links in out.items()]
-        return told + [LinkChange(gpu, tuple(links), are_used=True) for gpu, links in back.items()]
+        unused = [LinkChange(gpu, tuple(links), are_used=False) for gpu, links in out.items()]
+        return unused + [LinkChange(gpu, tuple(links), are_used=True) for gpu, links in back.items()]

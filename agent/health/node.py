@@ -35,7 +35,7 @@ class HealthMachine:
     def __init__(self, policy: HealthPolicy, records: Mapping[str, GpuRecord] = MappingProxyType({})) -> None:
         self._policy = policy
         self._records = dict(records)
-        self._latest = max((last_event(each, policy) for each in records.values()), default=-math.inf)
+        self._latest = max((last_event(record, policy) for record in records.values()), default=-math.inf)
         """No record holds anything that happened later."""
 
     @property
@@ -49,7 +49,7 @@ class HealthMachine:
 
     def move(self, seconds: float) -> None:
         """Take in that the clock has stepped by so much: what is remembered moves with it."""
-        self._records = {gpu: moved(each, seconds) for gpu, each in self._records.items()}
+        self._records = {gpu: moved(record, seconds) for gpu, record in self._records.items()}
         self._latest += seconds
 
     def told(self, gpu: str, evidence: Evidence, now: float) -> None:
@@ -83,8 +83,10 @@ class HealthMachine:
     def changes(self, now: float) -> list[HealthChange]:
         """Return what is new since the last call: another state, or the same with something else to come; each is told once."""
         self._settle(now)
-        found = [HealthChange(gpu, each.told, judge(each, self._policy, now)) for gpu, each in self._records.items()]
-        news = [each for each in found if _outlook(each.before) != _outlook(each.after)]
+        changes = [
+            HealthChange(gpu, record.told, judge(record, self._policy, now)) for gpu, record in self._records.items()
+        ]
+        news = [change for change in changes if _outlook(change.before) != _outlook(change.after)]
         for change in news:
             self._records[change.gpu] = replace(self._records[change.gpu], told=change.after)
         return news
@@ -92,12 +94,14 @@ class HealthMachine:
     def has_storm(self, now: float) -> bool:
         """Whether memory errors are corrected so fast somewhere that the driver itself is slow."""
         self._settle(now)
-        return any(Concern.CORRECTED in standing(each.concerns, self._policy, now) for each in self._records.values())
+        return any(
+            Concern.CORRECTED in standing(record.concerns, self._policy, now) for record in self._records.values()
+        )
 
     def next_change(self, now: float) -> float:
         """Return when time alone may change a verdict; infinite if never."""
         self._settle(now)
-        return min((next_change(each, self._policy, now) for each in self._records.values()), default=math.inf)
+        return min((next_change(record, self._policy, now) for record in self._records.values()), default=math.inf)
 
     def _settle(self, now: float) -> None:
         if now >= self._latest:
@@ -114,7 +118,7 @@ class HealthMachine:
             self._uncount([gpu])
             if evidence == Xid(NVLINK_ERROR):
                 self._reopen_for_link([gpu, *sources], now)
-        shaken = [name for name, each in self._records.items() if _began(each) > now - self._policy.common_cause]
+        shaken = [name for name, record in self._records.items() if _began(record) > now - self._policy.common_cause]
         if len(shaken) >= max(2, math.ceil(len(self._records) / 2)):
             self._uncount(shaken)
             return
@@ -124,11 +128,11 @@ class HealthMachine:
         of_links = {f"xid {number}" for number in OF_LINKS}
         return [
             name
-            for name, each in self._records.items()
+            for name, record in self._records.items()
             if name != gpu
-            and each.incidents
-            and each.incidents[-1].reason in of_links
-            and each.incidents[-1].last >= now - self._policy.burst
+            and record.incidents
+            and record.incidents[-1].reason in of_links
+            and record.incidents[-1].last >= now - self._policy.burst
         ]
 
     def _uncount(self, gpus: Iterable[str]) -> None:

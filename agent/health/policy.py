@@ -25,7 +25,7 @@ class HealthPolicy:
     incidents_a_day: int = 3
     """So many and a person, or a repair, has to come. NVSentinel: 5 fatal errors in 24 h."""
     incidents_a_week: int = 5
-    incidents_of_a_lemon: int = 2
+    incidents_until_least_preferred: int = 2
     """So many in a week, and a GPU that is well all the same comes last among its equals. One is chance, where the published
     times between a GPU's errors are months; two are not, and a person is called only for more."""
     repairs_a_week: int = 5

@@ -201,11 +201,11 @@ def doubt(gpu: GpuRecord, policy: HealthPolicy, now: float) -> Doubt | None:
         return None
     if verdict.state is not State.HEALTHY:
         return Doubt(verdict.reason, verdict.next, verdict.until)
-    counting = [each for each in gpu.incidents if each.counts and each.began > now - policy.week]
-    if len(counting) < policy.incidents_of_a_lemon:
+    counting = [incident for incident in gpu.incidents if incident.counts and incident.began > now - policy.week]
+    if len(counting) < policy.incidents_until_least_preferred:
         return None
     reason = f"{len(counting)} incidents in a week, the last with {counting[-1].reason}"
-    until = counting[-policy.incidents_of_a_lemon].began + policy.week
+    until = counting[-policy.incidents_until_least_preferred].began + policy.week
     return Doubt(reason, "it counts as any other if nothing happens", until)
 
 
@@ -273,7 +273,7 @@ def _quarantined(gpu: GpuRecord, closure: Closure, opens: float) -> Verdict:
 def _suspicion(gpu: GpuRecord, policy: HealthPolicy, now: float) -> str:
     if gpu.action:
         return f"the driver asks for: {gpu.action}"
-    programs = [each for each in gpu.applications if each.began > now - policy.day]
+    programs = [incident for incident in gpu.applications if incident.began > now - policy.day]
     if len(programs) >= policy.applications_a_day:
         return f"{len(programs)} programs went wrong on it in a day, the last with {programs[-1].reason}"
     if now < gpu.suspect_until:

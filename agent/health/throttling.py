@@ -19,19 +19,19 @@ class Spell:
 def throttled_seconds(spells: Sequence[Spell], policy: HealthPolicy, now: float) -> float:
     """Return how much of the window that ends now was spent slowed down."""
     begin = now - policy.throttled_window
-    ends = ((each.since, now if each.until is None else min(each.until, now)) for each in spells)
+    ends = ((spell.since, now if spell.until is None else min(spell.until, now)) for spell in spells)
     return sum(max(0.0, until - max(since, begin)) for since, until in ends)
 
 
 def when_throttling_changes(spells: Sequence[Spell], policy: HealthPolicy, now: float) -> Iterator[float]:
     """Yield when the limit is passed next, up or down, if nothing else is told."""
-    moments = {each.since + policy.throttled_window for each in spells}
-    moments |= {each.until + policy.throttled_window for each in spells if each.until is not None}
-    moments |= {each.since + policy.throttled for each in spells}
-    if any(each.until is None for each in spells):
+    moments = {spell.since + policy.throttled_window for spell in spells}
+    moments |= {spell.until + policy.throttled_window for spell in spells if spell.until is not None}
+    moments |= {spell.since + policy.throttled for spell in spells}
+    if any(spell.until is None for spell in spells):
         moments.add(now + policy.throttled_window)
     before, earlier = throttled_seconds(spells, policy, now) - policy.throttled, now
-    for moment in sorted(each for each in moments if each > now):
+    for moment in sorted(moment for moment in moments if moment > now):
         after = throttled_seconds(spells, policy, moment) - policy.throttled
         if before < 0 <= after or after < 0 <= before:
             # Between two moments it is a straight line; a millisecond on, the limit has been passed for certain.

@@ -31,7 +31,7 @@ from agent.plugin.devices.sharing import UNLIMITED, sharing_of
 from agent.plugin.pods.holders import HeldDevices, held_of
 from agent.plugin.pods.listed_pods import ListedPod, plans_of, told_by
 from agent.plugin.readiness import PluginProgress, Setting, enforcing, observing
-from agent.plugin.withdrawal import Told
+from agent.plugin.withdrawal import PublishedDevices
 from topology.annotations import keys
 from topology.node.sharing import Limits, Sharing
 from topology.node.status import DevicePluginStatus, MigStrategy
@@ -117,14 +117,14 @@ class KubeletWatch:
         self._offering.cut(sliced)
         self._offering.take(self._served([*devices]))
 
-    async def is_to_say(self, look: Look) -> bool:
+    async def about_to_publish(self, look: Look) -> bool:
         """Prepare for what the node is about to be told of a look; returns whether the kubelet offers what it has to by then."""
-        self._offering.is_to_say(_told(look))
+        self._offering.about_to_publish(_told(look))
         return self._enforcement is None or not look.plugin.ready or await self._is_taken()
 
-    def says(self, look: Look) -> None:
+    def published(self, look: Look) -> None:
         """Take in that the node says now what was seen at that look."""
-        self._offering.says(_told(look))
+        self._offering.published(_told(look))
 
     @property
     def pods(self) -> tuple[ListedPod, ...] | None:
@@ -151,7 +151,7 @@ class KubeletWatch:
             self._offering.saw(pods)
         await self._is_taken()
         if pods is not None:
-            self._held_cpus = frozenset(cpu for pod in pods for each in pod.containers for cpu in each.cpus)
+            self._held_cpus = frozenset(cpu for pod in pods for container in pod.containers for cpu in container.cpus)
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
@@ -192,12 +192,12 @@ class KubeletWatch:
 
     async def _follow(self, limiter: Limiter) -> None:
         """Know what holds shares, and keep that in step with the ledger; NVML may take its time, so nobody waits for this."""
-        known: frozenset[str] = frozenset()
+        offered: frozenset[str] = frozenset()
         for number in count():
             gpus = frozenset(self._offering.shareable)
-            if gpus and (gpus != known or number % _ROUTINE == 0):
+            if gpus and (gpus != offered or number % _ROUTINE == 0):
                 await limiter.look(gpus)
-                known = gpus
+                offered = gpus
             if (ledger := self._ledger.known) is not None:
                 await limiter.follow(shares_of(ledger))
             await asyncio.sleep(self._settings.kubelet.interval)
@@ -229,8 +229,8 @@ class KubeletWatch:
     async def _look_around(self) -> None:
         kubelet, enforce, resource = self._settings.kubelet, self._settings.enforce, self._settings.resource
         setting = await look_around(kubelet, enforce, resource, self._known, self._settings.discovery.sys_root)
-        for other in (each for each in tuple(self._devices.by_resource) if each != resource):
-            setting = replace(setting, rival=setting.rival or await rival_for(kubelet, other))
+        for name in (name for name in tuple(self._devices.by_resource) if name != resource):
+            setting = replace(setting, rival=setting.rival or await rival_for(kubelet, name))
         self._setting = setting
         self._offering.align(aligns=setting.alignment is not None)
 
@@ -303,7 +303,7 @@ class KubeletWatch:
             say("device plugin", mode=after.mode, ready=after.ready, reasons="; ".join(after.reasons))
 
 
-def _told(look: Look) -> Told:
+def _told(look: Look) -> PublishedDevices:
     """Return what the node says when it is told of a look."""
     shared, sharing = frozenset(look.shared), look.plugin.sharing
-    return Told(frozenset(look.held or ()) - shared, shared, sharing.max_gpus if sharing else None)
+    return PublishedDevices(frozenset(look.held or ()) - shared, shared, sharing.max_gpus if sharing else None)

@@ -127,13 +127,13 @@ class KubeletSide:
         """Look now, and wait for it."""
         return self._ask(lambda watch: watch.look()) or replace(self._watch.last_look, held=None)
 
-    def is_to_say(self, look: Look) -> bool:
+    def about_to_publish(self, look: Look) -> bool:
         """Prepare for what the node is about to be told of a look; returns whether it may be told."""
-        return self._ask(lambda watch: watch.is_to_say(look)) or False
+        return self._ask(lambda watch: watch.about_to_publish(look)) or False
 
-    def says(self, look: Look) -> None:
+    def published(self, look: Look) -> None:
         """Take in that the node says now what was seen at that look."""
-        self._tell(lambda watch: watch.says(look))
+        self._tell(lambda watch: watch.published(look))
 
     def leave(self) -> None:
         """Have it said from the next look on that no pod is to be sent here any more; serve on until `close`."""
@@ -212,14 +212,14 @@ def _devices(discovery: NodeDiscovery) -> Iterator[PluginDevice]:
         if not gpu.mig_enabled:
             gib = share_gib.get(gpu.uuid, 0)
             yield PluginDevice(gpu.uuid, gpu.uuid not in unfit, numa_node=gpu.numa_node, nics=nics, share_gib=gib)
-    for each in topology.slices:
-        healthy = unfit.isdisjoint((each.uuid, topology.gpus[topology.positions[each.gpu]].uuid))
-        yield PluginDevice(each.uuid, healthy, each.asked_as)
+    for mig_slice in topology.slices:
+        healthy = unfit.isdisjoint((mig_slice.uuid, topology.gpus[topology.positions[mig_slice.gpu]].uuid))
+        yield PluginDevice(mig_slice.uuid, healthy, mig_slice.asked_as)
 
 
 def _sliced(topology: NodeTopology) -> Sliced:
     return {
-        gpu.uuid: frozenset(each.uuid for each in topology.slices if each.gpu == gpu.index)
+        gpu.uuid: frozenset(mig_slice.uuid for mig_slice in topology.slices if mig_slice.gpu == gpu.index)
         for gpu in topology.gpus
         if gpu.mig_enabled
     }

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.config import Enforce, Kubelet
+from agent.config import EnforceSettings, KubeletSettings
 from agent.kubelet.serving.registration import KUBELET_SOCKET, answers
 from agent.plugin.alignment import Alignment
 from agent.plugin.readiness import Setting
@@ -23,7 +23,11 @@ _LONGEST_NAME = len("gputopo-4194304-9999999.sock")
 
 
 async def look_around(
-    kubelet: Kubelet, enforce: Enforce, resource: str, gpus: frozenset[str], sys_root: Path = Path("/sys")
+    kubelet: KubeletSettings,
+    enforce: EnforceSettings,
+    resource: str,
+    gpus: frozenset[str],
+    sys_root: Path = Path("/sys"),
 ) -> Setting:
     """Return what is found now; whatever cannot be read counts as absent."""
     folder = kubelet.device_plugins
@@ -39,13 +43,13 @@ async def look_around(
     )
 
 
-async def rival_for(kubelet: Kubelet, resource: str) -> str | None:
+async def rival_for(kubelet: KubeletSettings, resource: str) -> str | None:
     """Return the socket of NVIDIA's device plugin for a resource, where it answers."""
     rival = kubelet.device_plugins / f"{resource.split('.', maxsplit=1)[0]}-{resource.rpartition('/')[2]}.sock"
     return rival.name if _is_socket(rival) and await answers(rival) else None
 
 
-def alignment(kubelet: Kubelet) -> Alignment | None:
+def alignment(kubelet: KubeletSettings) -> Alignment | None:
     """Return how the kubelet aligns, as we are told, or as its configuration file says; `None`: not at all, its default."""
     given = kubelet.topology_manager
     if given.policy != "auto":
@@ -59,12 +63,12 @@ def alignment(kubelet: Kubelet) -> Alignment | None:
 
 def numa_nodes_of_cpus(sys_root: Path) -> dict[int, int]:
     """Return CPU → its NUMA node, as the kernel tells; empty where it does not."""
-    found: dict[int, int] = {}
+    nodes: dict[int, int] = {}
     for file in (sys_root / "devices/system/node").glob("node*/cpulist"):
         with suppress(OSError, ValueError):
             numa_node = int(file.parent.name.removeprefix("node"))
-            found |= dict.fromkeys(_ranges(file.read_text()), numa_node)
-    return found
+            nodes |= dict.fromkeys(_ranges(file.read_text()), numa_node)
+    return nodes
 
 
 def _ranges(text: str) -> Iterator[int]:

@@ -33,14 +33,14 @@ class PodCgroups:
 
     def all_pods(self) -> Path | None:
         """Return the cgroup of all pods, or `None` where there is none."""
-        found = (self.root / path for path in _paths((*self._above(), "kubepods")))
-        return next((path for path in found if path.is_dir()), None)
+        folders = (self.root / path for path in _paths((*self._above(), "kubepods")))
+        return next((path for path in folders if path.is_dir()), None)
 
     def pods(self) -> Iterator[Path]:
         """Yield the cgroup of each pod that there is."""
         if top := self.all_pods():
-            for parent in (top, *(each for each in _folders(top) if _is_qos(each))):
-                yield from (each for each in _folders(parent) if _is_pod(each))
+            for parent in (top, *(folder for folder in _folders(top) if _is_qos(folder))):
+                yield from (folder for folder in _folders(parent) if _is_pod(folder))
 
     def of_pod(self, uid: str) -> Path | None:
         """Return the cgroup of a pod, or `None`; which class of service it has is seen by where it is."""
@@ -48,13 +48,13 @@ class PodCgroups:
             return None
         above = (*self._above(), "kubepods")
         names = ((*above, *filter(None, (qos,)), f"pod{uid}") for qos in _QOS)
-        found = (self.root / path for name in names for path in _paths(name))
-        return next((path for path in found if path.is_dir()), None)
+        folders = (self.root / path for name in names for path in _paths(name))
+        return next((path for path in folders if path.is_dir()), None)
 
     def of_containers(self, pod: Path) -> list[Path]:
         """Return the cgroups of its containers that can take a limit; that of its sandbox is among them."""
         has_dmem = (pod / "dmem.max").exists()
-        return [each for each in _folders(pod) if not has_dmem or (each / "dmem.max").exists()]
+        return [folder for folder in _folders(pod) if not has_dmem or (folder / "dmem.max").exists()]
 
     def _above(self) -> tuple[str, ...]:
         """Return the kubelet's `cgroupRoot`, part by part."""
@@ -77,8 +77,8 @@ def pod_of(pid: int, proc: Path = Path("/proc")) -> str | None:
         text = (proc / str(pid) / "cgroup").read_text(errors="replace")
     except OSError:
         return None
-    found = _POD.search(text)
-    return found[1].replace("_", "-") if found else ""
+    match = _POD.search(text)
+    return match[1].replace("_", "-") if match else ""
 
 
 def _paths(parts: tuple[str, ...]) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def _paths(parts: tuple[str, ...]) -> tuple[str, str]:
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.is_dir())
+        return sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:
         return []
 

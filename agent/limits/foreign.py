@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from agent.gpus.facts import GpuFacts, GpuProcess, NvmlFacts, value_of
 from agent.limits.share import GIB, Share
-from topology.node.status import NodeStatus
+from topology.node.status import NodeGpuStatus
 
 STEP_GIB: Final = 4
 _UNCOUNTED_GIB = 1.0
@@ -63,14 +63,14 @@ class ForeignMemory:
     owner: OwnerPort
     _told: dict[str, _Told] = field(default_factory=dict)
 
-    def marked(self, status: NodeStatus, facts: NvmlFacts) -> NodeStatus:
+    def marked(self, status: NodeGpuStatus, facts: NvmlFacts) -> NodeGpuStatus:
         """Return the status with what no share explains, GPU by GPU."""
         held = self.held()
-        gpus = {value_of(gpu.uuid): gpu for each in facts.gpus if (gpu := value_of(each))}
+        gpus = {value_of(gpu.uuid): gpu for answer in facts.gpus if (gpu := value_of(answer))}
         used = self.usage(held.shares)
         beyond = {uuid: self._of(uuid, gpu, held, used) for uuid, gpu in gpus.items() if uuid}
         return replace(
-            status, gpus=tuple(replace(each, beyond_shares_gib=beyond.get(each.uuid, 0)) for each in status.gpus)
+            status, gpus=tuple(replace(gpu, beyond_shares_gib=beyond.get(gpu.uuid, 0)) for gpu in status.gpus)
         )
 
     def _of(self, uuid: str, gpu: GpuFacts, held: PromisedMemory, used: Mapping[tuple[str, str], int]) -> int:
@@ -91,10 +91,13 @@ class ForeignMemory:
         if uuid not in self._told:
             step = steps(gib)
             self._told[uuid] = _Told(step, step)
-        told = self._told[uuid]
-        now = _between(told.gib, steps(gib - _EDGE_GIB), steps(gib + _EDGE_GIB))
-        told.gib, told.before = _between(told.gib, min(now, told.before), max(now, told.before)), now
-        return told.gib
+        published = self._told[uuid]
+        now = _between(published.gib, steps(gib - _EDGE_GIB), steps(gib + _EDGE_GIB))
+        published.gib, published.before = (
+            _between(published.gib, min(now, published.before), max(now, published.before)),
+            now,
+        )
+        return published.gib
 
 
 def used_by_pod(processes: Sequence[GpuProcess] | None, owner: OwnerPort) -> Mapping[str, int] | None:
@@ -102,15 +105,15 @@ def used_by_pod(processes: Sequence[GpuProcess] | None, owner: OwnerPort) -> Map
 
     To who does not share the host's PID namespace many drivers tell of none.
     """
-    found: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     if not processes:
         return None
     for process in processes:
         uid = owner(process.pid)
         if uid is None or process.memory_bytes is None:
             return None
-        found[uid] += process.memory_bytes
-    return found
+        used[uid] += process.memory_bytes
+    return used
 
 
 def beyond_shares(
@@ -123,10 +126,10 @@ def beyond_shares(
     """
     explained = 0
     for uid, share_bytes in shares.items():
-        told = by_cgroup.get(uid)
-        if told is None and by_process is not None:
-            told = by_process.get(uid, 0)
-        explained += share_bytes if told is None else min(told, share_bytes)
+        pod_bytes = by_cgroup.get(uid)
+        if pod_bytes is None and by_process is not None:
+            pod_bytes = by_process.get(uid, 0)
+        explained += share_bytes if pod_bytes is None else min(pod_bytes, share_bytes)
     return max(0, used_bytes - explained)
 
 

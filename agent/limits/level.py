@@ -19,7 +19,7 @@ _SAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Findings:
     """What was found of a node that shares GPUs."""
 
     gpus: frozenset[str]
@@ -48,15 +48,15 @@ class LimitsLevel:
 NOT_LOOKED = LimitsLevel(Limits.NONE, ("the agent has not looked for limits yet",))
 
 
-def decide(ground: Ground) -> LimitsLevel:
+def decide(findings: Findings) -> LimitsLevel:
     """Return the strongest limit that holds on all GPUs that may be shared.
 
-    >>> decide(Ground(frozenset({"GPU-1"}), unified=False)).reasons[0]
+    >>> decide(Findings(frozenset({"GPU-1"}), unified=False)).reasons[0]
     'the node has cgroup v1, and the driver takes memory limits with cgroup v2 only'
     """
-    if not (against_cgroup := _against_cgroup(ground)):
+    if not (against_cgroup := _against_cgroup(findings)):
         return LimitsLevel(Limits.CGROUP)
-    if not (against_mps := _against_mps(ground)):
+    if not (against_mps := _against_mps(findings)):
         return LimitsLevel(Limits.MPS, (against_cgroup,))
     return LimitsLevel(Limits.NONE, (against_cgroup, against_mps))
 
@@ -66,19 +66,19 @@ def refused(code: str) -> str:
     return _SAYS.get(code, f"NVML refused a memory limit ({code})")
 
 
-def _against_cgroup(ground: Ground) -> str:
-    if not ground.unified:
+def _against_cgroup(findings: Findings) -> str:
+    if not findings.unified:
         return "the node has cgroup v1, and the driver takes memory limits with cgroup v2 only"
-    if not ground.pods:
+    if not findings.pods:
         return "the agent does not see the kubelet's cgroups under /sys/fs/cgroup"
-    codes = sorted({ground.refusals[gpu] for gpu in ground.gpus if gpu in ground.refusals})
+    codes = sorted({findings.refusals[gpu] for gpu in findings.gpus if gpu in findings.refusals})
     return refused(codes[0]) if codes else ""
 
 
-def _against_mps(ground: Ground) -> str:
-    if not ground.mps:
+def _against_mps(findings: Findings) -> str:
+    if not findings.mps:
         return "MPS is off (sharing.mps)"
-    if missing := len(ground.gpus - ground.daemons):
-        of = "any GPU" if missing == len(ground.gpus) else f"{missing} of {len(ground.gpus)} GPUs"
+    if missing := len(findings.gpus - findings.daemons):
+        of = "any GPU" if missing == len(findings.gpus) else f"{missing} of {len(findings.gpus)} GPUs"
         return f"no MPS daemon answers for {of}"
     return ""

@@ -16,7 +16,7 @@ _SAYS = {
 def announce_level(level: LimitsLevel) -> Announcement:
     """Return what holds containers to their shares now, and why nothing stronger.
 
-    >>> announce_level(Level(Limits.MPS, ("the node has cgroup v1",))).note
+    >>> announce_level(LimitsLevel(Limits.MPS, ("the node has cgroup v1",))).note
     'Only MPS holds containers to their shares of GPUs: the node has cgroup v1'
     """
     why = f": {'; '.join(level.reasons)}" if level.reasons else ""

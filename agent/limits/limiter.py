@@ -22,7 +22,7 @@ from agent.gpus.nvml.access import CLOSED, PAUSED
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits import mps
 from agent.limits.cgroups import PodCgroups
-from agent.limits.level import NOT_LOOKED, Ground, LimitsLevel, decide, refused
+from agent.limits.level import NOT_LOOKED, Findings, LimitsLevel, decide, refused
 from agent.limits.mps import Mount, MpsDaemons
 from agent.limits.share import Share, bytes_by_gpu
 from topology.node.sharing import Limits
@@ -36,7 +36,7 @@ _AGAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Backends:
     """What the node has to hold containers with."""
 
     set_limits: SetLimits
@@ -58,7 +58,7 @@ class Limiter:
     """One node's; use it on one event loop.
 
     Args:
-        means: To hold containers with.
+        backends: To hold containers with.
         required: Whether a container that cannot be held to its share may not start.
         clock: Monotonic seconds.
         tell: Is told the level whenever it is another one.
@@ -66,9 +66,9 @@ class Limiter:
     """
 
     def __init__(
-        self, means: Means, *, required: bool, clock: Callable[[], float], tell: Callable[[LimitsLevel], None]
+        self, backends: Backends, *, required: bool, clock: Callable[[], float], tell: Callable[[LimitsLevel], None]
     ) -> None:
-        self._means = means
+        self._backends = backends
         self._required = required
         self._clock = clock
         self._tell = tell
@@ -92,14 +92,14 @@ class Limiter:
         """Find out what holds containers on GPUs that may be shared; never raises."""
         self._gpus = frozenset(gpus)
         try:
-            found = await self._nvml.call_async(self._found)
+            findings = await self._nvml.call_async(self._found)
         except NvmlUnavailable as error:
             if error.code in (PAUSED, CLOSED) and self.level is not NOT_LOOKED:
                 return self.level  # a driver that is left alone takes what it took
-            found = self._ground(dict.fromkeys(gpus, error.code))
-        self._takes = decide(found).limits is Limits.CGROUP
+            findings = self._findings(dict.fromkeys(gpus, error.code))
+        self._takes = decide(findings).limits is Limits.CGROUP
         of_pods = {place.gpu: code for place, code in self._refusals.items()}
-        before, self.level = self.level, decide(replace(found, refusals={**of_pods, **found.refusals}))
+        before, self.level = self.level, decide(replace(findings, refusals={**of_pods, **findings.refusals}))
         if self.level != before:
             log.info("limits on shares", limits=self.level.limits, reasons="; ".join(self.level.reasons))
             self._tell(self.level)
@@ -111,7 +111,7 @@ class Limiter:
 
     def mounts(self, share: Share) -> tuple[Mount, ...]:
         """Return the folders of the host that the container with this share needs."""
-        daemons, pipe = self._means.daemons, self._pipes.get(share.gpu)
+        daemons, pipe = self._backends.daemons, self._pipes.get(share.gpu)
         return daemons.mounts(pipe) if daemons and pipe else ()
 
     async def before_start(self, shares: Collection[Share]) -> str | None:
@@ -147,57 +147,59 @@ class Limiter:
         refusals = await self._hold({**dict.fromkeys(gone), **changed})
         self._refusals = {place: code for place, code in refusals.items() if place in wanted.pods}
 
-    def _ground(self, refusals: Mapping[str, str]) -> Ground:
-        uses_mps, pipes = self._means.daemons is not None, frozenset(self._pipes)
-        return Ground(self._gpus, refusals=refusals, mps=uses_mps, daemons=pipes)
+    def _findings(self, refusals: Mapping[str, str]) -> Findings:
+        uses_mps, pipes = self._backends.daemons is not None, frozenset(self._pipes)
+        return Findings(self._gpus, refusals=refusals, mps=uses_mps, daemons=pipes)
 
-    def _found(self) -> Ground:
+    def _found(self) -> Findings:
         """Look at cgroups, daemons and NVML."""
-        cgroups, daemons = self._means.cgroups, self._means.daemons
+        cgroups, daemons = self._backends.cgroups, self._backends.daemons
         self._pipes = daemons.look(self._gpus) if daemons else {}
         top = cgroups.all_pods() if cgroups.is_unified else None
-        found = replace(self._ground({}), unified=cgroups.is_unified, pods=top is not None)
-        return replace(found, refusals=self._tried(str(top))) if decide(found).limits is Limits.CGROUP else found
+        findings = replace(self._findings({}), unified=cgroups.is_unified, pods=top is not None)
+        return (
+            replace(findings, refusals=self._tried(str(top))) if decide(findings).limits is Limits.CGROUP else findings
+        )
 
     def _tried(self, top: str) -> dict[str, str]:
         """Return GPU → why it takes no limit: only what is set proves that one can be, so none is set where there is none."""
         places = [GpuCgroup(gpu, top) for gpu in self._gpus]
-        told = self._means.read_limits(places)
-        without = [place for place in places if not _has_limit(told[place])]
-        answers = self._means.set_limits(dict.fromkeys(without))
+        readings = self._backends.read_limits(places)
+        without = [place for place in places if not _has_limit(readings[place])]
+        answers = self._backends.set_limits(dict.fromkeys(without))
         return {place.gpu: answer.code for place, answer in answers.items() if isinstance(answer, Missing)}
 
     def _wanted(self, shares: Collection[Share]) -> _Wanted:
         """Return the limits of pods and containers, where these have cgroups."""
         pods: dict[GpuCgroup, int] = {}
         containers: dict[GpuCgroup, int] = {}
-        cgroups = self._means.cgroups
+        cgroups = self._backends.cgroups
         for uid, of_pod in groupby(sorted(shares, key=lambda share: share.uid), lambda share: share.uid):
             limits = bytes_by_gpu(of_pod)
             if pod := cgroups.of_pod(uid):
                 pods |= {GpuCgroup(gpu, str(pod)): limit for gpu, limit in limits.items()}
                 own = cgroups.of_containers(pod)
-                containers |= {GpuCgroup(gpu, str(each)): limit for gpu, limit in limits.items() for each in own}
+                containers |= {GpuCgroup(gpu, str(cgroup)): limit for gpu, limit in limits.items() for cgroup in own}
         return _Wanted(pods, containers)
 
     async def _read(self, wanted: Collection[GpuCgroup]) -> None:
         """Take for standing what NVML says, of all pods: an agent before us may have set limits, a new driver knows none."""
-        pods = await asyncio.to_thread(lambda: [*self._means.cgroups.pods()])
+        pods = await asyncio.to_thread(lambda: [*self._backends.cgroups.pods()])
         places = {GpuCgroup(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
         try:
-            told = await self._nvml.call_async(lambda: self._means.read_limits(places)) if places else {}
+            readings = await self._nvml.call_async(lambda: self._backends.read_limits(places)) if places else {}
         except NvmlUnavailable:
             return
         self._read_again_at = self._clock() + _AGAIN_SECONDS
-        found = {place: answer.value.hard_bytes for place, answer in told.items() if isinstance(answer, Known)}
-        self._standing = {place: limit for place, limit in found.items() if limit is not None}
+        limits = {place: answer.value.hard_bytes for place, answer in readings.items() if isinstance(answer, Known)}
+        self._standing = {place: limit for place, limit in limits.items() if limit is not None}
 
     async def _hold(self, limits: Mapping[GpuCgroup, int | None]) -> dict[GpuCgroup, str]:
         """Set limits, and compare what is read back; return NVML's code, or ours, for each that does not hold."""
         if not limits:
             return {}
         try:
-            answers = await self._nvml.call_async(lambda: self._means.set_limits(limits))
+            answers = await self._nvml.call_async(lambda: self._backends.set_limits(limits))
         except NvmlUnavailable as error:
             return dict.fromkeys(limits, error.code)
         codes = {place: _refusal(answers[place], limit) for place, limit in limits.items()}

@@ -9,7 +9,7 @@ from agent.gpus.memory_limits import ReadLimits, SetLimits
 from agent.limits.cgroups import PodCgroups, pod_of
 from agent.limits.foreign import ForeignMemory, PromisedMemory
 from agent.limits.level import LimitsLevel
-from agent.limits.limiter import Limiter, Means
+from agent.limits.limiter import Backends, Limiter
 from agent.limits.mps import MpsDaemons
 from agent.limits.share import shares_of
 from agent.limits.usage import DriverUsage
@@ -31,8 +31,8 @@ def limiter(
     """Return who holds containers to their shares; `clock` is monotonic, in seconds."""
     sharing = settings.sharing
     daemons = MpsDaemons(sharing.mps_folder, settings.resource) if sharing.mps == "on" else None
-    means = Means(set_limits, read_limits, _cgroups(settings), daemons)
-    return Limiter(means, required=sharing.limits == "required", clock=clock, tell=tell)
+    backends = Backends(set_limits, read_limits, _cgroups(settings), daemons)
+    return Limiter(backends, required=sharing.limits == "required", clock=clock, tell=tell)
 
 
 def foreign_memory(
@@ -41,11 +41,11 @@ def foreign_memory(
     """Return who tells what no share of the ledger explains."""
 
     def held() -> PromisedMemory:
-        known = ledger()
-        if known is None:  # nobody was ever promised anything here
+        promised = ledger()
+        if promised is None:  # nobody was ever promised anything here
             return PromisedMemory()
-        whole = frozenset(claim.gpu for claim in known.claims if claim.memory_gib is None)
-        return PromisedMemory(shares_of(known), whole)
+        whole = frozenset(claim.gpu for claim in promised.claims if claim.memory_gib is None)
+        return PromisedMemory(shares_of(promised), whole)
 
     return ForeignMemory(held, DriverUsage(read_limits, _cgroups(settings)), pod_of)
 

@@ -31,9 +31,11 @@ class Share:
 def shares_of(ledger: Ledger) -> tuple[Share, ...]:
     """Return the shares that a ledger promises."""
     return tuple(
-        Share(each.uid, each.namespace, each.name, each.container, each.gpu, each.memory_gib, each.compute_percent)
-        for each in ledger.claims
-        if each.memory_gib is not None
+        Share(
+            claim.uid, claim.namespace, claim.name, claim.container, claim.gpu, claim.memory_gib, claim.compute_percent
+        )
+        for claim in ledger.claims
+        if claim.memory_gib is not None
     )
 
 

@@ -22,9 +22,13 @@ class DriverUsage:
     def __call__(self, shares: Collection[Share]) -> Mapping[tuple[str, str], int]:
         """Return (pod's UID, GPU) → bytes, as far as that is told; never raises."""
         pods = {share.uid: self.cgroups.of_pod(share.uid) for share in shares}
-        places = {GpuCgroup(each.gpu, str(pods[each.uid])): (each.uid, each.gpu) for each in shares if pods[each.uid]}
+        places = {
+            GpuCgroup(share.gpu, str(pods[share.uid])): (share.uid, share.gpu) for share in shares if pods[share.uid]
+        }
         try:
-            told = self.read_limits(places) if places else {}
+            readings = self.read_limits(places) if places else {}
         except NvmlUnavailable:
             return {}
-        return {places[place]: answer.value.used_bytes for place, answer in told.items() if isinstance(answer, Known)}
+        return {
+            places[place]: answer.value.used_bytes for place, answer in readings.items() if isinstance(answer, Known)
+        }

@@ -93,9 +93,9 @@ def _of_activity(gpus: list[Activity]) -> Iterator[Metric]:
     for name, text, values in _LINKS:
         counter = CounterMetricFamily(f"gputopo_gpu_{name}", text, labels=["uuid", "direction"])
         for gpu in gpus:
-            for direction, found in values(gpu).items():
-                if found is not None:
-                    counter.add_metric([gpu.uuid, direction], found)
+            for direction, reading in values(gpu).items():
+                if reading is not None:
+                    counter.add_metric([gpu.uuid, direction], reading)
         yield counter
     yield _reasons(gpus)
 
@@ -104,8 +104,8 @@ def _filled(
     family: GaugeMetricFamily | CounterMetricFamily, gpus: list[Activity], value: Callable[[Activity], float | None]
 ) -> Metric:
     for gpu in gpus:
-        if (found := value(gpu)) is not None:
-            family.add_metric([gpu.uuid], found)
+        if (reading := value(gpu)) is not None:
+            family.add_metric([gpu.uuid], reading)
     return family
 
 

@@ -91,8 +91,8 @@ def gpus_healthy(discovery: NodeDiscovery) -> GpuCondition:
 
 def _named(discovery: NodeDiscovery, gpus: list[GpuStatus]) -> str:
     indexes = {gpu.uuid: gpu.index for gpu in discovery.topology.gpus}
-    told = (f"{name_of(gpu.uuid, indexes.get(gpu.uuid))}: {'; '.join(gpu.reasons)}" for gpu in gpus)
-    return ". ".join(told)[:MAX_MESSAGE_CHARACTERS]
+    sentences = (f"{name_of(gpu.uuid, indexes.get(gpu.uuid))}: {'; '.join(gpu.reasons)}" for gpu in gpus)
+    return ". ".join(sentences)[:MAX_MESSAGE_CHARACTERS]
 
 
 def _fields(shown: GpuCondition | None, wanted: GpuCondition, now: str) -> dict[str, Any]:

@@ -130,10 +130,10 @@ class NodeEvents:
         return False
 
     def _post_once(self, event: NodeEvent, at: datetime, name: str) -> None:
-        if known := self._posted.get(event):
-            again = replace(known, count=known.count + 1)
+        if posted := self._posted.get(event):
+            again = replace(posted, count=posted.count + 1)
             try:
-                self._port.count_event(known.name, {"count": again.count, "lastTimestamp": _stamp(at)})
+                self._port.count_event(posted.name, {"count": again.count, "lastTimestamp": _stamp(at)})
             except ApiError as error:
                 if error.status != _GONE:
                     raise

@@ -240,8 +240,8 @@ def _annotations(node: Any) -> Mapping[str, str]:
         raise ApiError(200, "the answer is no Node") from error
 
 
-def _texts(found: Any) -> Mapping[str, str]:
-    listed = found if isinstance(found, dict) else {}
+def _texts(value: Any) -> Mapping[str, str]:
+    listed = value if isinstance(value, dict) else {}
     return {key: value for key, value in listed.items() if isinstance(value, str)}
 
 
@@ -249,9 +249,9 @@ def _condition(node: Mapping[str, Any]) -> GpuCondition | None:
     """Return our condition; whoever may write the Node's status may have written anything."""
     status = node.get("status")
     listed = status.get("conditions") if isinstance(status, dict) else None
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict) and each.get("type") == keys.GPUS_HEALTHY:
-            return GpuCondition(*(str(each.get(field) or "") for field in ("status", "reason", "message")))
+    for condition in listed if isinstance(listed, list) else ():
+        if isinstance(condition, dict) and condition.get("type") == keys.GPUS_HEALTHY:
+            return GpuCondition(*(str(condition.get(field) or "") for field in ("status", "reason", "message")))
     return None
 
 

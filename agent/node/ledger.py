@@ -56,14 +56,14 @@ class NodeLedger:
     def heard(self, text: str) -> Ledger | None:
         """Take in a ledger of some moment and return it; of two, the one of the later generation is remembered."""
         try:
-            told = decode_ledger(text)
+            ledger = decode_ledger(text)
         except PayloadError as error:
             log.error("the ledger cannot be read", reason=str(error))
             return self._known
         with self._turn:
-            if self._known is None or self._known.generation <= told.generation:
-                self._known = told
-        return told
+            if self._known is None or self._known.generation <= ledger.generation:
+                self._known = ledger
+        return ledger
 
 
 class LedgerReader:

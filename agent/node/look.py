@@ -9,7 +9,7 @@ from typing import Protocol
 from agent.gpus.discovery import NodeDiscovery
 from agent.node.watch import NodeVersion
 from topology.annotations.records import Holder, Sharer
-from topology.node.offers import Offer
+from topology.node.offers import ResourceOffer
 from topology.node.status import DevicePluginStatus
 
 
@@ -22,7 +22,7 @@ class Look:
     """GPU → container that holds it; `None` when the kubelet did not say."""
     withheld: Mapping[str, str] = field(default_factory=dict)
     """GPU that no pod may be planned on for what somebody else's device plugin offers → why."""
-    offers: Mapping[str, tuple[Offer, ...]] | None = None
+    offers: Mapping[str, tuple[ResourceOffer, ...]] | None = None
     """GPU → how that plugin offers it; `None` where nobody knows yet."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU → containers that hold parts of it."""
@@ -40,11 +40,11 @@ class KubeletPort(Protocol):
         """Look now, and wait for it, but not for ever."""
         ...
 
-    def is_to_say(self, look: Look) -> bool:
+    def about_to_publish(self, look: Look) -> bool:
         """Prepare for what the node is about to be told of a look; returns whether it may be told."""
         ...
 
-    def says(self, look: Look) -> None:
+    def published(self, look: Look) -> None:
         """Take in that the node says now what was seen at that look."""
         ...
 

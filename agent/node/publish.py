@@ -27,7 +27,7 @@ from topology.annotations.records import Observed, decode_observed, encode_obser
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.node.slices import MAX_DEVICES
-from topology.node.status import GpuStatus, NodeStatus, Outlook
+from topology.node.status import GpuStatus, NodeGpuStatus, Outlook
 
 TOO_LARGE: Final = "topology cannot be published, the old one stands"
 TOO_MANY_HOLDERS: Final = "the containers that share GPUs are too many to be told"
@@ -136,8 +136,8 @@ class Publication:
         # Another version alone is no news: it goes with the next write, so that an upgrade does not rewrite all nodes.
         unchanged = before and replace(before, generation=0, agent_version=self._agent_version) == _canonical(status)
         stands = unchanged and _says(shown, observed)
-        asked = heard and observed and heard.asks(shown.node_version if shown else "")
-        if not changed and stands and not asked and now < self._refresh_at:
+        is_asked_for = heard and observed and heard.asks(shown.node_version if shown else "")
+        if not changed and stands and not is_asked_for and now < self._refresh_at:
             return None
         # At the end of the numbers, which only somebody else can have written, it begins anew.
         generation = before.generation + 1 if before and before.generation < _ANY_GENERATION else 1
@@ -153,7 +153,7 @@ class Publication:
         except PayloadError:
             return None
 
-    def _status_before(self) -> NodeStatus | None:
+    def _status_before(self) -> NodeGpuStatus | None:
         try:
             return decode_status((self._published or {}).get(keys.STATUS, ""))
         except PayloadError:
@@ -180,25 +180,25 @@ def _observed(discovery: NodeDiscovery, look: Look | None) -> Observed | None:
     return Observed(look.held, foreign_processes=foreign, shared=look.shared)
 
 
-def _status(status: NodeStatus, look: Look | None, before: NodeStatus | None) -> NodeStatus:
+def _status(status: NodeGpuStatus, look: Look | None, before: NodeGpuStatus | None) -> NodeGpuStatus:
     """Return the status with what is seen of the device plugin, and the GPUs that it keeps back closed.
 
     As long as nobody knows what it offers, what was told before stands: an agent may have started anew, and its node too.
     """
     if look is None:
         return status
-    told = {gpu.uuid: gpu for gpu in before.gpus} if before else {}
-    gpus = tuple(_as_offered(gpu, look, told.get(gpu.uuid)) for gpu in status.gpus)
+    published = {gpu.uuid: gpu for gpu in before.gpus} if before else {}
+    gpus = tuple(_as_offered(gpu, look, published.get(gpu.uuid)) for gpu in status.gpus)
     slices = look.withheld.keys() - {gpu.uuid for gpu in status.gpus}
-    gpus += tuple(_as_offered(GpuStatus(each), look, told.get(each)) for each in sorted(slices))
+    gpus += tuple(_as_offered(GpuStatus(uuid), look, published.get(uuid)) for uuid in sorted(slices))
     return replace(status, gpus=gpus, device_plugin=look.plugin)
 
 
-def _as_offered(gpu: GpuStatus, look: Look, told: GpuStatus | None) -> GpuStatus:
+def _as_offered(gpu: GpuStatus, look: Look, published: GpuStatus | None) -> GpuStatus:
     if look.offers is not None:
         offers, why = look.offers.get(gpu.uuid), look.withheld.get(gpu.uuid)
-    elif told is not None:
-        offers, why = told.offers, next((reason for reason in told.reasons if _OF_THE_PLUGIN in reason), None)
+    elif published is not None:
+        offers, why = published.offers, next((reason for reason in published.reasons if _OF_THE_PLUGIN in reason), None)
     else:
         return gpu
     gpu = replace(gpu, offers=offers)
@@ -213,12 +213,12 @@ def _says(shown: Observed | None, observed: Observed | None) -> bool:
     return observed is None or (shown is not None and replace(shown, generation=0, node_version="") == observed)
 
 
-def _canonical(status: NodeStatus) -> NodeStatus:
+def _canonical(status: NodeGpuStatus) -> NodeGpuStatus:
     """Return the status as its readers will see it, for comparison."""
     return decode_status(_encoded(replace(status, generation=0)))
 
 
-def _encoded(status: NodeStatus) -> str:
+def _encoded(status: NodeGpuStatus) -> str:
     """Encode a status; one that is too large says less, but always which GPUs are unhealthy."""
     try:
         return encode_status(status)

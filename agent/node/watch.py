@@ -85,12 +85,12 @@ class NodeWatch:
 
     def _listen(self) -> bool:
         """Tell what one watch tells; returns whether it told anything."""
-        told = False
+        is_connected = False
         try:
             for version in self._follow():
                 if self._closing.is_set():
                     break
-                told = True
+                is_connected = True
                 if is_later(version.resource_version, self._newest):
                     self._newest = version.resource_version
                     self._heard(version)
@@ -98,4 +98,4 @@ class NodeWatch:
                     self._told.set()
         except ApiError as error:
             log.warning("cannot watch the node", reason=str(error))
-        return told
+        return is_connected

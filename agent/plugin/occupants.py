@@ -13,13 +13,21 @@ _NAMED = 4
 """Of the processes on one GPU; a message is for people."""
 
 
-def occupants(told: Mapping[str, Answer[tuple[GpuProcess, ...]]], ignored: Collection[str]) -> str | None:
+def occupants(processes: Mapping[str, Answer[tuple[GpuProcess, ...]]], ignored: Collection[str]) -> str | None:
     """Return who computes on these GPUs, in words, or `None`; `ignored` are programs that may."""
-    found = {gpu: [each for each in value_of(told[gpu]) or () if not each.is_one_of(ignored)] for gpu in sorted(told)}
-    return "; ".join(f"{gpu} is still in use by {_named(running)}" for gpu, running in found.items() if running) or None
+    running_on = {
+        gpu: [process for process in value_of(processes[gpu]) or () if not process.is_one_of(ignored)]
+        for gpu in sorted(processes)
+    }
+    return (
+        "; ".join(f"{gpu} is still in use by {_named(running)}" for gpu, running in running_on.items() if running)
+        or None
+    )
 
 
 def _named(running: Sequence[GpuProcess]) -> str:
-    names = [f"process {each.pid}" + (f" ({each.command})" if each.command else "") for each in running[:_NAMED]]
+    names = [
+        f"process {process.pid}" + (f" ({process.command})" if process.command else "") for process in running[:_NAMED]
+    ]
     more = len(running) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")

@@ -23,7 +23,7 @@ def drift(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Compare the NVLink traffic of pods with the prediction. Exit 1 where it was higher."""
-    from benchmarks.measure.drift import Finding, UnreadableRates, compare, read_rates
+    from benchmarks.measure.drift import DriftVerdict, UnreadableRates, compare, read_rates
     from extender.cluster.state import ClusterState
     from extender.kubectl.reading import ask, read_state
     from extender.kubectl.reading import kubeconfig as find_kubeconfig
@@ -35,7 +35,7 @@ def drift(
     state = ask(read_state(find_kubeconfig(kubeconfig, context), ClusterState(resource=resource)))
     found = compare(state.views.values(), rates)
     reply(output, {"rows": [_row(seen) for seen in found]}, _as_text(found))
-    if any(seen.finding is Finding.MORE for seen in found):
+    if any(seen.finding is DriftVerdict.MORE for seen in found):
         raise typer.Exit(1)
 
 

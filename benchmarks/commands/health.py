@@ -10,7 +10,7 @@ import typer
 
 from agent.health.policy import HealthPolicy
 from benchmarks.commands.answers import AnswerFormat, refuse, reply
-from benchmarks.health.course import Course, follow
+from benchmarks.health.course import HealthTimeline, follow
 from benchmarks.health.facts import UnreadableFact, read_facts
 
 
@@ -53,12 +53,12 @@ def health_year(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Simulate GPUs that become sick at published rates, and compare health policies."""
-    from benchmarks.health.year.incidents import DAY, HOUR, Fleet
+    from benchmarks.health.year.incidents import DAY, HOUR, FleetYear
     from benchmarks.health.year.kinds import KINDS
     from benchmarks.health.year.operators import Operator
     from benchmarks.health.year.table import as_document, as_kinds, as_table, compare
 
-    fleet = Fleet(nodes=nodes, days=days)
+    fleet = FleetYear(nodes=nodes, days=days)
     kinds = [kind for kind in KINDS if not (published_only and kind.is_assumed)]
     operator = Operator(reboot=repair_hours * HOUR, round=round_days * DAY)
     rows = compare(fleet, kinds, operator, range(seed, seed + seeds))
@@ -66,7 +66,7 @@ def health_year(
     reply(output, as_document(fleet, kinds, operator, rows), f"{text}\n\n{as_kinds(kinds, rows)}" if by_kind else text)
 
 
-def _in_words(course: Course) -> str:
+def _in_words(course: HealthTimeline) -> str:
     lines = [
         f"{change.t:>10g} s  {name:<12} {change.state:<12} {change.reason}".rstrip()
         for name, changes in (*course.gpus.items(), *course.links.items())

@@ -44,8 +44,8 @@ def measure(
 
     Each Job takes its whole node. All Jobs are removed at the end.
     """
-    from benchmarks.measure.command import Limits, Place, measure_cluster
-    from benchmarks.measure.job import Wanted
+    from benchmarks.measure.command import MeasurementLimits, StoreLocation, measure_cluster
+    from benchmarks.measure.job import JobOptions
     from benchmarks.measure.store import Unusable
     from benchmarks.measure.survey import read_selector
     from extender.kubectl.reading import ask
@@ -60,9 +60,9 @@ def measure(
     except ValueError as error:
         refuse(f"--nodes: {error}")
     config = find_kubeconfig(kubeconfig, context)
-    wanted = Wanted(image, command, runs, timeout, scheduler, resource, priority_class)
-    limits = Limits(labels=labels, max_jobs=max_jobs, max_sets=max_sets, again=again, dry_run=dry_run)
-    place = Place(file=file, config_map=configmap)
+    wanted = JobOptions(image, command, runs, timeout, scheduler, resource, priority_class)
+    limits = MeasurementLimits(labels=labels, max_jobs=max_jobs, max_sets=max_sets, again=again, dry_run=dry_run)
+    place = StoreLocation(file=file, config_map=configmap)
     try:
         report = ask(measure_cluster(config, namespace or config.namespace, wanted, limits, place, _say))
     except Unusable as error:

@@ -18,7 +18,7 @@ from topology.node.model import NodeTopology
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 if TYPE_CHECKING:
-    from benchmarks.optimum.comparison import Outcome, Question
+    from benchmarks.optimum.comparison import Question, RuleOutcome
 
 _SHARE = re.compile(r"([1-9]\d{0,2})=(\d{1,6}(?:\.\d{1,6})?)")
 
@@ -116,7 +116,7 @@ def _pairs(option: str, text: str) -> dict[int, float]:
 _LISTED = {"--mix": "size=share such as 1=40,2=35,4=25", "--shares": "GiB=share such as 6=35,12=25"}
 
 
-def _row(outcome: Outcome) -> dict[str, object]:
+def _row(outcome: RuleOutcome) -> dict[str, object]:
     below = outcome.below_optimum
     row: dict[str, object] = {
         "rule": outcome.rule,
@@ -130,7 +130,7 @@ def _row(outcome: Outcome) -> dict[str, object]:
     return row
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
+def _table(outcomes: Sequence[RuleOutcome]) -> str:
     sizes, shares = [*outcomes[0].lost], [*outcomes[0].shares_lost]
     asked = [*map(str, sizes), *(f"{gib}G" for gib in shares)]
     head = f"{'rule':<22}{'below optimum':>14}" + "".join(f"{f'lost {each}':>9}" for each in asked)

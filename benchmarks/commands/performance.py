@@ -33,14 +33,14 @@ def latency(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure the verbs over HTTP, and a handler that only echoes the names."""
-    from benchmarks.performance.latency import Load, as_text, measure
+    from benchmarks.performance.latency import LatencyLoad, as_text, measure
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     if gpushare and not gpushare.is_file():
         refuse(f"{gpushare}: no such program")
     try:
-        found = measure(Load(nodes, pods, candidates, binds_at_once, shared, gpushare, worst))
+        found = measure(LatencyLoad(nodes, pods, candidates, binds_at_once, shared, gpushare, worst))
     except (NotReady, TooFewGpus) as wrong:
         refuse(str(wrong))
     reply(output, found, as_text(found))
@@ -69,13 +69,13 @@ def scheduler(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
-    from benchmarks.performance.throughput import IN_A_STORM, Load, Stalled, as_text, measure
+    from benchmarks.performance.throughput import IN_A_STORM, Stalled, ThroughputLoad, as_text, measure
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
     try:
-        load = Load(nodes, pods, candidates, percentage, burst)
+        load = ThroughputLoad(nodes, pods, candidates, percentage, burst)
         found = measure(load, rounds, find_binaries(kube_bin), IN_A_STORM if storm else None)
     except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
         refuse(str(wrong))
@@ -112,15 +112,15 @@ def curves(
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
 ) -> None:
     """Measure how the extender's CPU and memory grow with nodes, pods, node types, GPUs of a node, and waiting pods."""
-    from benchmarks.performance.curves import POINTS, Curve, as_text, measure
+    from benchmarks.performance.curves import POINTS, GrowthAxis, as_text, measure
     from benchmarks.processes.process import NotReady
 
     try:
-        asked = {Curve(of): POINTS[Curve(of)]} if of else POINTS
+        asked = {GrowthAxis(of): POINTS[GrowthAxis(of)]} if of else POINTS
         if points:
             if not of:
                 refuse("--points needs --of")
-            asked = {Curve(of): tuple(sorted({int(point) for point in points.split(",")}))}
+            asked = {GrowthAxis(of): tuple(sorted({int(point) for point in points.split(",")}))}
         if any(place < 1 for places in asked.values() for place in places):
             refuse("--points: whole numbers from 1 on")
     except ValueError as wrong:

@@ -34,7 +34,7 @@ def served(
     from benchmarks.placement.traces.files import BadTrace
     from benchmarks.placement.traces.openb import OpenbTrace
     from benchmarks.processes.process import NotReady
-    from benchmarks.served.replay import POLICIES, SERVED, Refused, course_of, rows_of, serve, simulate
+    from benchmarks.served.replay import POLICIES, SERVED, ExtenderRefused, course_of, rows_of, serve, simulate
 
     rows = []
     try:
@@ -45,7 +45,7 @@ def served(
                 found = [(policy, simulate(course, policy, seed)) for policy in POLICIES]
                 rows += rows_of(workload, seed, [(SERVED, serve(course)), *found])
                 typer.echo(f"{workload}, seed {seed}: {len(course.arrivals)} pods", err=True)
-    except (BadTrace, NotReady, Refused) as wrong:
+    except (BadTrace, NotReady, ExtenderRefused) as wrong:
         refuse(str(wrong))
     document = {"rows": [asdict(row) for row in rows], "nodes": nodes, "machine": describe_machine()}
     reply(output, document, summary(rows, ["allocation_pct"]))

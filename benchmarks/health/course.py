@@ -16,7 +16,7 @@ from benchmarks.health.facts import AgentRestarted, Fact, LinkFact
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """From here on the state is this."""
 
     t: float
@@ -25,14 +25,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class HealthTimeline:
     """All changes, by GPU, and by link as `GPU-GPU`."""
 
-    gpus: dict[str, list[Change]]
-    links: dict[str, list[Change]]
+    gpus: dict[str, list[StateChange]]
+    links: dict[str, list[StateChange]]
 
 
-def follow(facts: Sequence[Fact], policy: HealthPolicy, until: float | None = None) -> Course:
+def follow(facts: Sequence[Fact], policy: HealthPolicy, until: float | None = None) -> HealthTimeline:
     """Return what the machine makes of the facts.
 
     Args:
@@ -64,7 +64,7 @@ class _Following:
             self._health.told(name, Uncorrected(0), 0.0)
         self._links: dict[str, LinkRecord] = {}
         self._now = facts[0].t if facts else 0.0
-        self.course = Course({name: [] for name in sorted(names)}, {})
+        self.course = HealthTimeline({name: [] for name in sorted(names)}, {})
 
     def wait(self, until: float) -> None:
         """Let time pass, with what it brings."""
@@ -101,14 +101,14 @@ class _Following:
     def _note(self) -> None:
         for gpu, changes in self.course.gpus.items():
             verdict = self._health.verdict(gpu, self._now)
-            _append(changes, Change(round(self._now, 2), verdict.state, verdict.reason), State.HEALTHY)
+            _append(changes, StateChange(round(self._now, 2), verdict.state, verdict.reason), State.HEALTHY)
         for name, changes in self.course.links.items():
             link = self._links[name]
             state = "up" if link.is_usable(self._policy, self._now) else "down"
             reason = "" if state == "up" else "nvlink down" if link.is_down else "up again, not yet for long"
-            _append(changes, Change(round(self._now, 2), state, reason), "up")
+            _append(changes, StateChange(round(self._now, 2), state, reason), "up")
 
 
-def _append(changes: list[Change], change: Change, first: str) -> None:
+def _append(changes: list[StateChange], change: StateChange, first: str) -> None:
     if change.state != (changes[-1].state if changes else first):
         changes.append(change)

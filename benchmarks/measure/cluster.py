@@ -26,7 +26,7 @@ class Api(Protocol):
         """Return status and body."""
 
 
-class Refused(Exception):
+class ApiRefused(Exception):
     """The API server said no."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -35,14 +35,14 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class JobNamespace:
     """One namespace of one cluster."""
 
     api: Api
     namespace: str
 
     async def create_job(self, job: Json) -> None:
-        """Create a Job; raises `Refused`, with 409 where there is one of that name."""
+        """Create a Job; raises `ApiRefused`, with 409 where there is one of that name."""
         await self._json("POST", f"{self._jobs}?{_FIELD_MANAGER}", job)
 
     async def delete_job(self, name: str, label: tuple[str, str]) -> None:
@@ -53,7 +53,7 @@ class Cluster:
             if label in (metadata.get("labels") or {}).items():
                 options = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
                 await self._json("DELETE", path, options)
-        except Refused as error:
+        except ApiRefused as error:
             if error.code not in (404, 409):
                 raise
 
@@ -76,14 +76,14 @@ class Cluster:
         """Return the measured document and the version of the ConfigMap; `None` for what is not there."""
         try:
             found = await self._json("GET", f"{self._config_maps}/{quote(name, safe='')}")
-        except Refused as error:
+        except ApiRefused as error:
             if error.code == 404:
                 return None, None
             raise
         return (found.get("data") or {}).get(KEY), found["metadata"]["resourceVersion"]
 
     async def write_config_map(self, name: str, text: str, version: str | None) -> None:
-        """Write the document; raises `Refused`, with 409 where somebody else has written since that version."""
+        """Write the document; raises `ApiRefused`, with 409 where somebody else has written since that version."""
         if version is None:
             document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {KEY: text}}
             await self._json("POST", f"{self._config_maps}?{_FIELD_MANAGER}", document)
@@ -111,5 +111,5 @@ class Cluster:
     async def _send(self, request: Request) -> bytes:
         status, answer = await self.api.send(request)
         if status >= 300:
-            raise Refused(status, message_of(answer))
+            raise ApiRefused(status, message_of(answer))
         return answer

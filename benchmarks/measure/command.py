@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import table
-from benchmarks.measure.cluster import Cluster
-from benchmarks.measure.job import Wanted
-from benchmarks.measure.run import INTERRUPTED, Measuring, Outcome, Pace
-from benchmarks.measure.store import ConfigMapStore, FileStore, Store, Unusable
+from benchmarks.measure.cluster import JobNamespace
+from benchmarks.measure.job import JobOptions
+from benchmarks.measure.run import INTERRUPTED, MeasurementOutcome, Measuring, PollTimes
+from benchmarks.measure.store import ConfigMapStore, FigureStore, FileStore, Unusable
 from benchmarks.measure.survey import Survey, selected, survey
 from extender.cluster.state import ClusterState
 from extender.kubectl.reading import read_state
@@ -30,7 +30,7 @@ EXTENDERS_NAMESPACE = "gputopo-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class MeasurementLimits:
     """How much is measured."""
 
     labels: Mapping[str, str | None]
@@ -42,25 +42,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StoreLocation:
     """Where figures are kept."""
 
     file: Path | None = None
     config_map: str | None = None
     """`[NAMESPACE/]NAME`."""
 
-    def store(self, api: KubeApi) -> Store | None:
+    def store(self, api: KubeApi) -> FigureStore | None:
         """Return what keeps them, `None` where nothing does."""
         if self.file:
             return FileStore(self.file)
         if self.config_map:
             namespace, _, name = self.config_map.rpartition("/")
-            return ConfigMapStore(Cluster(api, namespace or EXTENDERS_NAMESPACE), name)
+            return ConfigMapStore(JobNamespace(api, namespace or EXTENDERS_NAMESPACE), name)
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CommandReport:
     """What is to be printed, and what to end with."""
 
     document: dict[str, Any]
@@ -73,12 +73,12 @@ class Report:
 async def measure_cluster(
     config: Kubeconfig,
     namespace: str,
-    wanted: Wanted,
-    limits: Limits,
-    place: Place,
+    wanted: JobOptions,
+    limits: MeasurementLimits,
+    place: StoreLocation,
     say: Callable[[str], None],
-    pace: Pace = Pace(),  # noqa: B008 - a frozen value
-) -> Report:
+    pace: PollTimes = PollTimes(),  # noqa: B008 - a frozen value
+) -> CommandReport:
     """Measure the kinds of machines of a cluster; raises `Unusable` where figures could not be kept, before any Job."""
     state = await read_state(config, ClusterState(resource=wanted.resource))
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
@@ -88,22 +88,22 @@ async def measure_cluster(
         found = survey(views, known=known.keys(), max_jobs=limits.max_jobs, max_sets=limits.max_sets)
         if limits.dry_run:
             document = {"rows": table.plan_as_rows(found), "skipped": table.skipped(found)}
-            return Report(document, table.plan_as_text(found))
-        measuring = Measuring(Cluster(api, namespace), wanted, say, _utc_now, pace)
+            return CommandReport(document, table.plan_as_text(found))
+        measuring = Measuring(JobNamespace(api, namespace), wanted, say, _utc_now, pace)
         await _until_interrupted(measuring.run(found.targets), say)
         unkept = await _keep(store, measuring.outcomes)
     return _report(found, measuring.outcomes, [*table.problems(measuring.outcomes, namespace), *unkept])
 
 
-def _report(found: Survey, outcomes: list[Outcome], wrong: list[str]) -> Report:
+def _report(found: Survey, outcomes: list[MeasurementOutcome], wrong: list[str]) -> CommandReport:
     rows = table.as_rows(outcomes)
     document = {"rows": rows, "skipped": table.skipped(found), "problems": wrong}
     interrupted = any(outcome.problem == INTERRUPTED for outcome in outcomes)
     code = EXIT_INTERRUPTED if interrupted else EXIT_FAILED if wrong or not rows else 0
-    return Report(document, table.as_text(rows), (*table.skipped_as_text(found.skipped), *wrong), code)
+    return CommandReport(document, table.as_text(rows), (*table.skipped_as_text(found.skipped), *wrong), code)
 
 
-async def _keep(store: Store | None, outcomes: list[Outcome]) -> list[str]:
+async def _keep(store: FigureStore | None, outcomes: list[MeasurementOutcome]) -> list[str]:
     """Keep what was measured; returns why that failed, for the figures are printed all the same."""
     new = {outcome.target.kind: outcome.machine for outcome in outcomes if outcome.figures}
     try:

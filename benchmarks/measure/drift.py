@@ -22,7 +22,7 @@ UUID_LABELS = ("uuid", "UUID")
 """Of our agent and of DCGM's exporter."""
 
 
-class Finding(StrEnum):
+class DriftVerdict(StrEnum):
     """What a rate says of the prediction."""
 
     MORE = "more than predicted"
@@ -42,11 +42,11 @@ class Seen:
     predicted: Bandwidth
 
     @property
-    def finding(self) -> Finding:
+    def finding(self) -> DriftVerdict:
         """What that says."""
         if self.seen_gb_per_s > self.predicted.high:
-            return Finding.MORE
-        return Finding.REACHED if self.seen_gb_per_s >= self.predicted.low else Finding.NONE
+            return DriftVerdict.MORE
+        return DriftVerdict.REACHED if self.seen_gb_per_s >= self.predicted.low else DriftVerdict.NONE
 
 
 class UnreadableRates(Exception):

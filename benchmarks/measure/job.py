@@ -36,7 +36,7 @@ _WARM_UP, _ITERATIONS = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobOptions:
     """How the Jobs are to be."""
 
     image: str
@@ -63,7 +63,7 @@ def job_name(target: Target) -> str:
     return f"gputopo-measure-{target.kind}"
 
 
-def job(target: Target, wanted: Wanted, go: str) -> Json:
+def job(target: Target, wanted: JobOptions, go: str) -> Json:
     """Return the Job: the whole node, and one set after the other; `go` is the name of what it belongs to."""
     pod_spec: Json = {
         "schedulerName": wanted.scheduler,
@@ -101,7 +101,7 @@ def job(target: Target, wanted: Wanted, go: str) -> Json:
     }
 
 
-def script(target: Target, wanted: Wanted) -> str:
+def script(target: Target, wanted: JobOptions) -> str:
     """Return what the container runs; a set that fails does not keep the others from being measured."""
     size, rounds = DEFAULT_MESSAGE_BYTES, " ".join(map(str, range(1, wanted.runs + 1)))
     test = f'{wanted.command} -b {size} -e {size} -g "$3" -w {_WARM_UP} -n {_ITERATIONS}'

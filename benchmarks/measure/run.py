@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from benchmarks.measure.cluster import Cluster, Json, Refused
-from benchmarks.measure.job import CONTAINER, GO, Failed, Wanted, figures_in, job, job_name
+from benchmarks.measure.cluster import ApiRefused, JobNamespace, Json
+from benchmarks.measure.job import CONTAINER, GO, Failed, JobOptions, figures_in, job, job_name
 from benchmarks.measure.survey import Target
 from extender.kubernetes.reflector import Unavailable
 from topology.annotations import keys
@@ -24,7 +24,7 @@ CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollTimes:
     """How long to wait, in seconds."""
 
     look: float = 2.0
@@ -34,7 +34,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Outcome:
+class MeasurementOutcome:
     """What became of one machine."""
 
     target: Target
@@ -59,29 +59,29 @@ class _Ended(Exception):
 class Measuring:
     """One go over several machines."""
 
-    cluster: Cluster
-    wanted: Wanted
+    cluster: JobNamespace
+    wanted: JobOptions
     say: Callable[[str], None]
     """Takes a line about progress."""
     utc_now: Callable[[], str]
-    pace: Pace = Pace()
+    pace: PollTimes = PollTimes()
     go: str = field(default_factory=lambda: uuid4().hex)
     """Its own name, by which it knows its Jobs."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[MeasurementOutcome] = field(default_factory=list)
     """Of all machines; what is measured when somebody interrupts is there."""
 
     async def run(self, targets: tuple[Target, ...]) -> None:
         """Measure all of them at the same time: they are different nodes."""
-        self.outcomes = [Outcome(target) for target in targets]
+        self.outcomes = [MeasurementOutcome(target) for target in targets]
         await asyncio.gather(*map(self._measure, self.outcomes))
 
-    async def _measure(self, outcome: Outcome) -> None:
+    async def _measure(self, outcome: MeasurementOutcome) -> None:
         name = job_name(outcome.target)
         try:
             await _whole(self.cluster.create_job(job(outcome.target, self.wanted, self.go)))
             self.say(f"{outcome.target.node}: {len(outcome.target.sets)} sets, by Job {self.cluster.namespace}/{name}")
             await self._await_figures(outcome, name)
-        except Refused as error:
+        except ApiRefused as error:
             outcome.problem = "somebody measures it already" if error.code == CONFLICT else str(error)
         except (_Ended, Unavailable) as error:
             outcome.problem = str(error)
@@ -92,7 +92,7 @@ class Measuring:
             outcome.left = name
             await _whole(self._remove(outcome, name))
 
-    async def _await_figures(self, outcome: Outcome, name: str) -> None:
+    async def _await_figures(self, outcome: MeasurementOutcome, name: str) -> None:
         pod = await self._ended(name)
         log = await self._log(pod["metadata"]["name"])
         try:
@@ -104,7 +104,7 @@ class Measuring:
 
     async def _log(self, pod: str) -> str:
         for _ in range(TRIES - 1):
-            with suppress(Refused, Unavailable):
+            with suppress(ApiRefused, Unavailable):
                 return await self.cluster.log(pod, CONTAINER)
             await asyncio.sleep(self.pace.look)
         return await self.cluster.log(pod, CONTAINER)
@@ -134,14 +134,14 @@ class Measuring:
                 raise _Ended(f"its container did not start within {self.wanted.timeout_seconds:g} s")
             await asyncio.sleep(self.pace.look)
 
-    async def _remove(self, outcome: Outcome, name: str) -> None:
+    async def _remove(self, outcome: MeasurementOutcome, name: str) -> None:
         """Remove the Job if we have made it, whatever we were told of that; where it goes, it is not `left`."""
         for attempt in range(TRIES):
             if attempt:
                 await asyncio.sleep(self.pace.look)
             try:
                 await self.cluster.delete_job(name, (GO, self.go))
-            except (Refused, Unavailable):
+            except (ApiRefused, Unavailable):
                 continue
             outcome.left = None
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.measure.cluster import Cluster, Refused
+from benchmarks.measure.cluster import ApiRefused, JobNamespace
 from topology.annotations.measurements import decode_measurements, encode_measurements
 from topology.bandwidth.measured import Measurements, merged
 from topology.errors import PayloadError
@@ -18,7 +18,7 @@ class Unusable(Exception):
     """What is there cannot be added to; the text says why."""
 
 
-class Store(Protocol):
+class FigureStore(Protocol):
     """Keeps figures."""
 
     async def read(self) -> Measurements:
@@ -58,7 +58,7 @@ class FileStore:
 class ConfigMapStore:
     """A ConfigMap."""
 
-    cluster: Cluster
+    cluster: JobNamespace
     name: str
 
     async def read(self) -> Measurements:
@@ -71,7 +71,7 @@ class ConfigMapStore:
             old, version = await self._read()
             try:
                 await self.cluster.write_config_map(self.name, _encoded(merged(old, new)), version)
-            except Refused as error:
+            except ApiRefused as error:
                 if error.code == 409 and not last:
                     continue
                 raise Unusable(f"ConfigMap {self._called}: {error}") from error
@@ -84,7 +84,7 @@ class ConfigMapStore:
     async def _read(self) -> tuple[Measurements, str | None]:
         try:
             text, version = await self.cluster.read_config_map(self.name)
-        except Refused as error:
+        except ApiRefused as error:
             raise Unusable(f"ConfigMap {self._called}: {error}") from error
         return (_decoded(text, f"ConfigMap {self._called}") if text else {}), version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from benchmarks.measure.run import Outcome
+from benchmarks.measure.run import MeasurementOutcome
 from benchmarks.measure.survey import Skipped, Survey, Target
 from topology.bandwidth.measured import Figure
 from topology.bandwidth.predict import Bandwidth
@@ -13,7 +13,7 @@ from topology.bandwidth.predict import Bandwidth
 _HEAD = f"{'machine':<18}{'node':<20}{'GPUs':<18}{'measured GB/s':>24}{'predicted GB/s':>24}{'off by':>8}  inside"
 
 
-def as_rows(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+def as_rows(outcomes: Iterable[MeasurementOutcome]) -> list[dict[str, Any]]:
     """Return a row for each figure."""
     return [_row(outcome.target, figure) for outcome in outcomes for figure in outcome.figures]
 
@@ -40,7 +40,7 @@ def _interval(rate: Bandwidth) -> dict[str, float]:
     return {"low": rate.low, "point": rate.point, "high": rate.high}
 
 
-def problems(outcomes: Sequence[Outcome], namespace: str) -> list[str]:
+def problems(outcomes: Sequence[MeasurementOutcome], namespace: str) -> list[str]:
     """Return all that went wrong, and what is to be done about it."""
     said = []
     for outcome in outcomes:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from benchmarks.optimum.most_pods import MOST_PODS, most_pods
 from benchmarks.optimum.pooled import lost_when_pooled
-from benchmarks.optimum.process import Process
+from benchmarks.optimum.process import DecisionProcess
 from benchmarks.optimum.rules import pod_of, rule_of
 from benchmarks.optimum.shared_gpus import SharedGpus
 from benchmarks.optimum.whole_gpus import WholeGpus
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from topology.node.model import NodeTopology
 from topology.placement.topology_class import TopologyClass
 from topology.value.fragmentation import WHOLE_GPU_MILLI
@@ -44,7 +44,7 @@ PODS_TOLD = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuleOutcome:
     """What a rule does in the long run."""
 
     rule: str
@@ -84,25 +84,25 @@ class Question:
         return [often * share for share in (*self.mix.values(), *self.shares.values())]
 
     @property
-    def kinds(self) -> list[Pod]:
+    def kinds(self) -> list[PodSize]:
         """One pod of each kind."""
         parts = [pod_of(1, gib * WHOLE_GPU_MILLI // self.share_gib) for gib in self.shares]
         return [*(pod_of(size) for size in self.mix), *parts]
 
     @property
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[PodSize]:
         """Pods as often as they come, those of one kind spread evenly."""
         told = [round(PODS_TOLD * share) for share in (*self.mix.values(), *self.shares.values())]
         places = [((turn + 0.5) / often, place) for place, often in enumerate(told) for turn in range(often)]
         return [self.kinds[place] for _, place in sorted(places)]
 
 
-def compare(question: Question, policies: Sequence[str], progress: Callable[[str], None]) -> Iterator[Outcome]:
+def compare(question: Question, policies: Sequence[str], progress: Callable[[str], None]) -> Iterator[RuleOutcome]:
     """Find the best rule, then look at each policy; raises `TooManyStates`, `UnknownPolicy`."""
     sizes, gib = [*question.mix], [*question.shares]
     machine = _machine(question)
     states = machine.states
-    process = Process(states, question.machines, question.rates)
+    process = DecisionProcess(states, question.machines, question.rates)
     progress(f"{len(states):,} states of one machine; looking for the best rule")
     best = process.optimum()
     time, pods = None, question.pods
@@ -120,7 +120,7 @@ def compare(question: Question, policies: Sequence[str], progress: Callable[[str
         held = [process.mean(found, of_kind) for of_kind in states.pods.T]
         linked = [process.mean(found, states.cliques[:, place]) for place in range(len(sizes))]
         lost = [max(0.0, 1 - mean / rate) for mean, rate in zip(held, question.rates, strict=True)]
-        yield Outcome(
+        yield RuleOutcome(
             name,
             worth,
             max(0.0, 1 - worth / best.most),
@@ -131,7 +131,7 @@ def compare(question: Question, policies: Sequence[str], progress: Callable[[str
     unit = question.share_gib
     asked = [*(size * unit for size in sizes), *gib]
     lost = lost_when_pooled(question.machines * len(question.node) * unit, asked, question.rates)
-    yield Outcome(
+    yield RuleOutcome(
         POOLED, None, None, dict(zip(sizes, lost, strict=False)), {}, dict(zip(gib, lost[len(sizes) :], strict=True))
     )
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.optimum.process import Rule
-from benchmarks.optimum.rules import Machine
-from benchmarks.placement.jobs import Pod
+from benchmarks.optimum.rules import MachineModel
+from benchmarks.placement.jobs import PodSize
 
 MOST_PODS = "most-pods"
 
 
-def most_pods(machine: Machine, machines: int, kinds: Sequence[Pod]) -> Rule:
+def most_pods(machine: MachineModel, machines: int, kinds: Sequence[PodSize]) -> Rule:
     """Return what it does in every state with each kind of pod."""
     count = len(machine.left_milli)
     order = np.lexsort(([sum(left) for left in machine.left_milli], -machine.states.pods.sum(axis=1)))
@@ -38,7 +38,7 @@ def most_pods(machine: Machine, machines: int, kinds: Sequence[Pod]) -> Rule:
     return rule
 
 
-def _after(machine: Machine, state: int, place: int, pod: Pod) -> int:
+def _after(machine: MachineModel, state: int, place: int, pod: PodSize) -> int:
     """Return where the pod leads; the same state where it does not fit."""
     enough = sorted((left, i) for i, left in enumerate(machine.left_milli[state]) if left >= pod.gpu_milli)
     if len(enough) < pod.gpus:

@@ -44,7 +44,7 @@ class Optimum:
     rule: Rule
 
 
-class Process:
+class DecisionProcess:
     """Machines with these states, and pods that come at these rates."""
 
     def __init__(self, states: States, machines: int, rates: Sequence[float]) -> None:

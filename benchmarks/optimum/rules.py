@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.optimum.process import Rule
 from benchmarks.optimum.states import Indexes, Numbers, States
-from benchmarks.placement.cluster import Allotment, Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.policy import ByPlugin, PodByPod, Policy
+from benchmarks.placement.policy import ByPlugin, PlacementPolicy, PodByPod
 from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
 from topology.placement.topology_class import TopologyClass
@@ -36,7 +36,7 @@ Answers = list[tuple[float, Choice]]
 """All that may be done, with the chance of each."""
 
 
-class Machine(Protocol):
+class MachineModel(Protocol):
     """What a policy can be asked about."""
 
     @property
@@ -64,7 +64,9 @@ class Machine(Protocol):
         ...
 
 
-def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], pods: Sequence[Pod]) -> Rule:
+def rule_of(
+    policy: str, machine: MachineModel, machines: int, kinds: Sequence[PodSize], pods: Sequence[PodSize]
+) -> Rule:
     """Return what the policy of that name does in every state with each kind of pod.
 
     `pods` are such as come, as often as they come. The product where GPUs are shared learns the mix from them, as it does from
@@ -72,7 +74,7 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
     """
     node = machine.topology_class.node
     size = len(node)
-    cluster = Cluster([Server("node", node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)] * machines)
+    cluster = Cluster([ServerSpec("node", node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)] * machines)
     lots = _Lots()
     asked = policy_for_pods(policy, pods)(cluster, lots)
     if isinstance(asked, Gputopo) and any(pod.shares for pod in pods):
@@ -91,14 +93,14 @@ def rule_of(policy: str, machine: Machine, machines: int, kinds: Sequence[Pod], 
     return [_in_every_state(found, machine, machines, place) for place, found in enumerate(choices)]
 
 
-def pod_of(gpus: int, gpu_milli: int = WHOLE_GPU_MILLI) -> Pod:
+def pod_of(gpus: int, gpu_milli: int = WHOLE_GPU_MILLI) -> PodSize:
     """Return a pod that asks for CPU and memory in step with its GPUs, so that they never decide."""
     milli = gpus * gpu_milli
     cpu_milli, memory_mib = milli * CPU_MILLI_PER_GPU, milli * MEMORY_MIB_PER_GPU
-    return Pod(gpus, gpu_milli, cpu_milli // WHOLE_GPU_MILLI, memory_mib // WHOLE_GPU_MILLI)
+    return PodSize(gpus, gpu_milli, cpu_milli // WHOLE_GPU_MILLI, memory_mib // WHOLE_GPU_MILLI)
 
 
-def seen_of(machine: Machine) -> list[Seen]:
+def seen_of(machine: MachineModel) -> list[Seen]:
     """Return what is seen of a machine, by state."""
     pods = ([min(count, MANY_PODS) for count in sharers] for sharers in machine.sharers)
     return [tuple(zip(left, count, strict=True)) for left, count in zip(machine.left_milli, pods, strict=True)]
@@ -127,7 +129,7 @@ class _Lots(Random):
         return seq[self.falls]
 
 
-def _answers(policy: Policy, cluster: Cluster, job: Job, lots: _Lots) -> Answers:
+def _answers(policy: PlacementPolicy, cluster: Cluster, job: Job, lots: _Lots) -> Answers:
     """Return all that the policy may do; what it learns from being asked is not wanted here."""
     lots.falls, lots.among = 0, 1
     choices = [_choice(policy, job)]
@@ -144,7 +146,7 @@ def _answers(policy: Policy, cluster: Cluster, job: Job, lots: _Lots) -> Answers
     return answers
 
 
-def _choice(policy: Policy, job: Job) -> Choice:
+def _choice(policy: PlacementPolicy, job: Job) -> Choice:
     if isinstance(policy, PodByPod):
         found = policy.choose(job.pods[0], job)
     else:
@@ -154,7 +156,7 @@ def _choice(policy: Policy, job: Job) -> Choice:
 
 
 def _in_every_state(
-    choices: dict[tuple[Seen, ...], Answers], machine: Machine, machines: int, place: int
+    choices: dict[tuple[Seen, ...], Answers], machine: MachineModel, machines: int, place: int
 ) -> list[tuple[float | Numbers, Indexes]]:
     """Return where the choices lead, from each state of all machines.
 

@@ -27,7 +27,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, mixed_fleet
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
@@ -45,7 +45,7 @@ _KINDS = (
 COSTS = ("start_cpu_seconds", "resident_mib", "filter_cpu_ms", "prioritize_cpu_ms", "bind_cpu_ms")
 
 
-class Curve(StrEnum):
+class GrowthAxis(StrEnum):
     """What grows."""
 
     NODES = "nodes"
@@ -84,24 +84,24 @@ def _wide_fleet(gpus: int) -> tuple[SimulatedNode, ...]:
     return tuple(_Wide(f"wide-{number}", str(gpus), cpus=512, memory_gib=4096) for number in range(_NODES // 10))
 
 
-_CLUSTERS: dict[Curve, Callable[[int], _Cluster]] = {
-    Curve.NODES: lambda x: _Cluster(mixed_fleet(x)),
-    Curve.PODS: lambda x: _Cluster(mixed_fleet(_NODES), running=x),
-    Curve.KINDS: lambda x: _Cluster(fleet(dict.fromkeys(_KINDS[:x], _NODES // x))),
-    Curve.GPUS: lambda x: _Cluster(_wide_fleet(x)),
-    Curve.WAITING: lambda x: _Cluster(mixed_fleet(_NODES), waiting=x),
+_CLUSTERS: dict[GrowthAxis, Callable[[int], _Cluster]] = {
+    GrowthAxis.NODES: lambda x: _Cluster(mixed_fleet(x)),
+    GrowthAxis.PODS: lambda x: _Cluster(mixed_fleet(_NODES), running=x),
+    GrowthAxis.KINDS: lambda x: _Cluster(fleet(dict.fromkeys(_KINDS[:x], _NODES // x))),
+    GrowthAxis.GPUS: lambda x: _Cluster(_wide_fleet(x)),
+    GrowthAxis.WAITING: lambda x: _Cluster(mixed_fleet(_NODES), waiting=x),
 }
-POINTS: dict[Curve, tuple[int, ...]] = {
-    Curve.NODES: (1000, 2000, 5000, 10_000, 20_000),
-    Curve.PODS: (5000, 10_000, 20_000, 50_000),
-    Curve.KINDS: (1, 4, 16),
-    Curve.GPUS: (8, 16, 32, 72),
-    Curve.WAITING: (100, 1000, 5000),
+POINTS: dict[GrowthAxis, tuple[int, ...]] = {
+    GrowthAxis.NODES: (1000, 2000, 5000, 10_000, 20_000),
+    GrowthAxis.PODS: (5000, 10_000, 20_000, 50_000),
+    GrowthAxis.KINDS: (1, 4, 16),
+    GrowthAxis.GPUS: (8, 16, 32, 72),
+    GrowthAxis.WAITING: (100, 1000, 5000),
 }
 """Where each is measured, unless somebody says otherwise."""
 
 
-def measure(points: dict[Curve, tuple[int, ...]]) -> dict[str, Any]:
+def measure(points: dict[GrowthAxis, tuple[int, ...]]) -> dict[str, Any]:
     """Return a row for each point of each curve, and for each cost the exponent with which it grows; raises `NotReady`."""
     described = describe_machine()
     end_in_order_on_signals()
@@ -159,7 +159,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 async def _measure(folder: Path, cluster: _Cluster) -> dict[str, Any]:
-    store, kubeconfig = Store(), folder / "kubeconfig"
+    store, kubeconfig = ObjectStore(), folder / "kubeconfig"
     populate(store, cluster.nodes, cluster.running)
     for number in range(cluster.waiting):
         store.create(PODS, "default", gpu_pod(f"waiting-{number}", _GPUS, schedulerName="gputopo"))

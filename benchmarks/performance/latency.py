@@ -68,7 +68,7 @@ SHARED, A_SHARE = "half shared", "half shared, 8 GiB"
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LatencyLoad:
     """What is asked."""
 
     nodes: int
@@ -89,7 +89,7 @@ class Load:
         return -(-self.pods // _PODS_FOR_A_BURST) if self.binds_at_once else 0
 
 
-def measure(load: Load) -> dict[str, Any]:
+def measure(load: LatencyLoad) -> dict[str, Any]:
     """Return rows of p50, p99 and p99.9 per verb and server, and the p50 of what the server computes, each beside the floor's.
 
     Raises `TooFewGpus` and `NotReady`.
@@ -99,7 +99,7 @@ def measure(load: Load) -> dict[str, Any]:
     return {"rows": _rows(sample(load), load.nodes), "candidates": load.candidates, "machine": machine}
 
 
-def sample(load: Load) -> Samples:
+def sample(load: LatencyLoad) -> Samples:
     """Return every call that was made; raises `TooFewGpus` and `NotReady`."""
     check_capacity(load.nodes, _WARM_UP + load.pods + load.bursts * load.binds_at_once)
     with tempfile.TemporaryDirectory(prefix="gputopo-latency-") as folder:
@@ -127,7 +127,7 @@ class Of:
 Samples = dict[Of, list[Sample]]
 
 
-async def _measure(folder: Path, load: Load) -> Samples:
+async def _measure(folder: Path, load: LatencyLoad) -> Samples:
     simulated = mixed_fleet(load.nodes)
     settings = {"scheduling": {"candidates": load.candidates}}
     async with AsyncExitStack() as stack:
@@ -170,7 +170,7 @@ class _Course:
     names: list[str]
     names_of_the_floor: list[str]
 
-    async def run(self, load: Load) -> Samples:
+    async def run(self, load: LatencyLoad) -> Samples:
         samples: Samples = {}
         with Progress(console=Console(stderr=True), transient=True) as progress:
             for number in progress.track(range(_WARM_UP + load.pods), description="pods"):

@@ -26,7 +26,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 
 INTERVAL_SECONDS = 15.0
 _NEW_PAGE_SECONDS = 1.05
@@ -69,7 +69,7 @@ def as_text(found: dict[str, Any]) -> str:
 
 async def _measure(folder: Path, seconds: float, scrapes: int) -> dict[str, Any]:
     async with AsyncExitStack() as running:
-        store = Store()
+        store = ObjectStore()
         server = await running.enter_async_context(ApiServer(store))
         api = await running.enter_async_context(ApiClient(server.url))
         session = await running.enter_async_context(aiohttp.ClientSession())

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import percentile
-from benchmarks.performance.watch_burst import Outcome, burst
+from benchmarks.performance.watch_burst import BurstOutcome, burst
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
@@ -30,7 +30,7 @@ from benchmarks.processes.ticking import lateness_ms, running_bare
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import POD_SIZES, SimulatedNode, gpu_pod, mixed_fleet, node_object
 from benchmarks.simulated.pod_life import next_status
 from topology.annotations import keys
@@ -82,7 +82,7 @@ def _of_burst(row: dict[str, Any]) -> str:
 
 
 async def _measure(folder: Path, nodes: int, pods: int, events: int, seconds: float) -> dict[str, Any]:
-    store = Store()
+    store = ObjectStore()
     simulated = mixed_fleet(nodes)
     gpu_pods = populate(store, simulated, pods)
     async with ApiServer(store) as server, ApiClient(server.url) as api:
@@ -131,13 +131,13 @@ async def _measure(folder: Path, nodes: int, pods: int, events: int, seconds: fl
     return row
 
 
-def _lateness(whose: str, file: Path, during: Outcome) -> dict[str, float]:
+def _lateness(whose: str, file: Path, during: BurstOutcome) -> dict[str, float]:
     late = lateness_ms(file, during.begun, during.ended)
     figures = {"p50": percentile(late, 50), "p99": percentile(late, 99), "max": max(late)}
     return {f"{whose}_late_{name}_ms": round(figure, 1) for name, figure in figures.items()}
 
 
-def populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
+def populate(store: ObjectStore, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
     """Fill `store` with nodes and so many running pods, spread evenly; returns how many of these have GPUs."""
     with_gpus = 0
     for position, node in enumerate(nodes):
@@ -151,7 +151,7 @@ def populate(store: Store, nodes: tuple[SimulatedNode, ...], pods: int) -> int:
     return with_gpus
 
 
-def _run_all(store: Store, node: SimulatedNode, pods: int) -> tuple[Claim, ...]:
+def _run_all(store: ObjectStore, node: SimulatedNode, pods: int) -> tuple[Claim, ...]:
     """Let so many pods run on a node; returns what its ledger says of them."""
     free = iter([gpu.uuid for gpu in node.topology.gpus])
     sizes = islice(chain(_GPUS_OF_PODS, repeat(0)), pods)
@@ -162,7 +162,7 @@ def _run_all(store: Store, node: SimulatedNode, pods: int) -> tuple[Claim, ...]:
     )
 
 
-def _run(store: Store, node: str, name: str, gpus: tuple[str, ...]) -> list[Claim]:
+def _run(store: ObjectStore, node: str, name: str, gpus: tuple[str, ...]) -> list[Claim]:
     """Let a pod run on `node` and hold `gpus`; returns what the ledger says of that."""
     identity = store.create(PODS, _NAMESPACE, gpu_pod(name, len(gpus)))["metadata"]
     uid, version = identity["uid"], identity["resourceVersion"]

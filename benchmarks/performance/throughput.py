@@ -27,7 +27,7 @@ from benchmarks.performance.retry_storm import cpu_percent, storm
 from benchmarks.performance.verbs import PODS, create
 from benchmarks.performance.writes import pods_per_second
 from benchmarks.processes.client import ApiClient, Json
-from benchmarks.processes.control_plane import ControlPlane, running_control_plane, running_scheduler
+from benchmarks.processes.control_plane import RunningControlPlane, running_control_plane, running_scheduler
 from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kube_binaries import kubernetes_version
@@ -47,7 +47,7 @@ class Stalled(Exception):
     """The scheduler bound nothing for a while; the text says how far it came, and ends with its last words."""
 
 
-class Extender(StrEnum):
+class ExtenderChoice(StrEnum):
     """Whom the scheduler asks."""
 
     NONE = "none"
@@ -59,7 +59,7 @@ class Extender(StrEnum):
 class Variant:
     """One way to schedule."""
 
-    extender: Extender
+    extender: ExtenderChoice
     binder: str
     """`extender`, or `scheduler` where the extender has filter and prioritize only."""
     steered: bool = False
@@ -70,13 +70,13 @@ class Variant:
     """Whether kube-scheduler looks at as many nodes as it does by default, and not at as many as the load says."""
 
 
-NONE = Variant(Extender.NONE, "scheduler")
-TRIVIAL, GPUTOPO = Variant(Extender.TRIVIAL, "extender"), Variant(Extender.GPUTOPO, "extender")
-GPUTOPO_LOOKS = Variant(Extender.GPUTOPO, "scheduler")
-STEERED = Variant(Extender.GPUTOPO, "extender", steered=True)
-STORMY = Variant(Extender.GPUTOPO, "extender", storm=True)
-NONE_BY_DEFAULT = Variant(Extender.NONE, "scheduler", default_view=True)
-GPUTOPO_BY_DEFAULT = Variant(Extender.GPUTOPO, "extender", default_view=True)
+NONE = Variant(ExtenderChoice.NONE, "scheduler")
+TRIVIAL, GPUTOPO = Variant(ExtenderChoice.TRIVIAL, "extender"), Variant(ExtenderChoice.GPUTOPO, "extender")
+GPUTOPO_LOOKS = Variant(ExtenderChoice.GPUTOPO, "scheduler")
+STEERED = Variant(ExtenderChoice.GPUTOPO, "extender", steered=True)
+STORMY = Variant(ExtenderChoice.GPUTOPO, "extender", storm=True)
+NONE_BY_DEFAULT = Variant(ExtenderChoice.NONE, "scheduler", default_view=True)
+GPUTOPO_BY_DEFAULT = Variant(ExtenderChoice.GPUTOPO, "extender", default_view=True)
 VARIANTS = (NONE, TRIVIAL, GPUTOPO, GPUTOPO_LOOKS, STEERED)
 BY_DEFAULT = (NONE_BY_DEFAULT, GPUTOPO_BY_DEFAULT)
 IN_A_STORM = (GPUTOPO, STORMY)
@@ -95,7 +95,7 @@ COMPARED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ThroughputLoad:
     """What is to be scheduled, and how widely the scheduler looks."""
 
     nodes: int
@@ -118,11 +118,11 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ThroughputRow:
     """One measurement."""
 
     round: int
-    extender: Extender
+    extender: ExtenderChoice
     binder: str
     steered: bool
     nodes: int
@@ -145,7 +145,9 @@ class Row:
     default_view: bool = False
 
 
-def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant] | None = None) -> dict[str, Any]:
+def measure(
+    load: ThroughputLoad, rounds: int, binaries: Path, variants: Sequence[Variant] | None = None
+) -> dict[str, Any]:
     """Return a row for each variant and round, and the ratios of pods per second; raises `TooFewGpus`, `NotReady`, `Stalled`."""
     variants = load.variants if variants is None else variants
     check_capacity(load.nodes, load.pods)
@@ -168,7 +170,7 @@ def measure(load: Load, rounds: int, binaries: Path, variants: Sequence[Variant]
     }
 
 
-def compare(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def compare(rows: Sequence[ThroughputRow]) -> list[dict[str, Any]]:
     """Return how many times as fast ours was in each comparison, round by round, and how many times as long pods waited."""
     there = {_variant(row) for row in rows}
     return [_ratio(rows, ours, other) for ours, other in COMPARED if {ours, other} <= there]
@@ -211,12 +213,12 @@ def scheduler_configuration(extender_url: str | None, binder: str, percentage_of
     return configuration | {"extenders": [extender]}
 
 
-def _writes_alone(binaries: Path, load: Load) -> float:
+def _writes_alone(binaries: Path, load: ThroughputLoad) -> float:
     print("the writes alone", file=sys.stderr, flush=True)
     return asyncio.run(pods_per_second(binaries, load.nodes, load.pods))
 
 
-async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, number: int) -> Row:
+async def _measure(folder: Path, binaries: Path, load: ThroughputLoad, variant: Variant, number: int) -> ThroughputRow:
     async with (
         running_control_plane(binaries, folder) as plane,
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
@@ -241,7 +243,7 @@ async def _measure(folder: Path, binaries: Path, load: Load, variant: Variant, n
                 in_the_storm = await cpu_percent(extender.process) if variant.storm and extender else None
     seconds = max(bound.values()) - min(bound.values())
     waited = sorted(bound[name] - since for name, since in created.items())
-    return Row(
+    return ThroughputRow(
         number,
         variant.extender,
         variant.binder,
@@ -267,15 +269,17 @@ def _percentile(rising: Sequence[float], percent: int) -> float | None:
 
 
 @asynccontextmanager
-async def _asked(plane: ControlPlane, load: Load, variant: Variant) -> AsyncIterator[RunningExtender | None]:
+async def _asked(
+    plane: RunningControlPlane, load: ThroughputLoad, variant: Variant
+) -> AsyncIterator[RunningExtender | None]:
     """Run the extender of a variant."""
     match variant.extender:
-        case Extender.NONE:
+        case ExtenderChoice.NONE:
             yield None
-        case Extender.TRIVIAL:
+        case ExtenderChoice.TRIVIAL:
             async with running_echo(plane.folder, candidates=load.candidates, kubeconfig=plane.kubeconfig) as echo:
                 yield echo
-        case Extender.GPUTOPO:
+        case ExtenderChoice.GPUTOPO:
             settings = {
                 "scheduling": {"candidates": load.candidates, "schedulerNames": ["default-scheduler"]},
                 "steering": {"enabled": variant.steered},
@@ -337,7 +341,7 @@ _WRITES = re.compile(
 )
 
 
-def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]:
+def _ratio(rows: Sequence[ThroughputRow], ours: Variant, other: Variant) -> dict[str, Any]:
     pairs = [*zip(_rows_of(rows, ours), _rows_of(rows, other), strict=True)]
     ratios = [a.pods_per_second / b.pods_per_second for a, b in pairs]
     waits = [
@@ -355,11 +359,11 @@ def _ratio(rows: Sequence[Row], ours: Variant, other: Variant) -> dict[str, Any]
     }
 
 
-def _rows_of(rows: Sequence[Row], variant: Variant) -> list[Row]:
+def _rows_of(rows: Sequence[ThroughputRow], variant: Variant) -> list[ThroughputRow]:
     return sorted((row for row in rows if _variant(row) == variant), key=lambda row: row.round)
 
 
-def _variant(row: Row) -> Variant:
+def _variant(row: ThroughputRow) -> Variant:
     return Variant(row.extender, row.binder, row.steered, row.storm, row.default_view)
 
 
@@ -370,12 +374,12 @@ def _name(variant: Variant) -> str:
         return f"{variant.extender} (retry storm)"
     if variant.default_view:
         return f"{variant.extender} (default view)"
-    looks_on = variant.extender is not Extender.NONE and variant.binder == "scheduler"
+    looks_on = variant.extender is not ExtenderChoice.NONE and variant.binder == "scheduler"
     return f"{variant.extender}{' (filter, prioritize)' if looks_on else ''}"
 
 
 def _line(row: dict[str, Any]) -> str:
-    variant = Variant(Extender(row["extender"]), row["binder"], row["steered"], row["storm"], row["default_view"])
+    variant = Variant(ExtenderChoice(row["extender"]), row["binder"], row["steered"], row["storm"], row["default_view"])
     who = _name(variant)
     cpu = row["extender_cpu_ms_per_pod"]
     told = f"{who:<30}{row['pods_per_second']:8.1f} pods/s{row['writes_per_pod']:8.2f} writes per pod"

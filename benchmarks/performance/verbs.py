@@ -20,7 +20,7 @@ from benchmarks.processes.extender_process import RunningExtender, running_exten
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join, node_object
 
 FILTER, PRIORITIZE, BIND = "filter", "prioritize", "bind"
@@ -52,7 +52,7 @@ async def running_cluster(
     folder: Path, nodes: Iterable[SimulatedNode], as_object: Callable[[SimulatedNode], Json] = node_object
 ) -> AsyncIterator[tuple[ApiClient, Path]]:
     """Serve these nodes; enter with a client and a kubeconfig, which is written into `folder`."""
-    store, kubeconfig = Store(), folder / "kubeconfig"
+    store, kubeconfig = ObjectStore(), folder / "kubeconfig"
     occupied = []
     for node in nodes:
         if node.used or node.shared_gib:

@@ -21,11 +21,11 @@ from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.extender_process import RunningExtender
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 _NAMESPACE = "default"
 _SEED = 20_260_101
@@ -36,7 +36,7 @@ _SETTLED_WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BurstOutcome:
     """What came of a burst."""
 
     events: int
@@ -55,7 +55,7 @@ class Outcome:
 class _Course:
     """The events in order, and what is true after them."""
 
-    store: Store
+    store: ObjectStore
     nodes: Sequence[SimulatedNode]
     sick: dict[str, bool] = field(default_factory=dict)
 
@@ -84,15 +84,20 @@ class _Course:
     def _report(self, node: str, uuids: Sequence[str], generation: int, *, sick: bool) -> None:
         reasons = ("xid 79",) if sick else ()
         gpus = tuple(GpuStatus(uuid, healthy=not sick, reasons=reasons) for uuid in uuids)
-        annotations = {keys.STATUS: encode_status(NodeStatus(generation=generation, gpus=gpus))}
+        annotations = {keys.STATUS: encode_status(NodeGpuStatus(generation=generation, gpus=gpus))}
         patch = {"metadata": {"annotations": annotations}}
         self.store.modify(NODES, "", node, partial(merge_patch, patch=patch))
         self.sick[node] = sick
 
 
 async def burst(
-    store: Store, api: ApiClient, extender: RunningExtender, nodes: Sequence[SimulatedNode], events: int, seconds: float
-) -> Outcome:
+    store: ObjectStore,
+    api: ApiClient,
+    extender: RunningExtender,
+    nodes: Sequence[SimulatedNode],
+    events: int,
+    seconds: float,
+) -> BurstOutcome:
     """Let so many events happen, evenly over so many seconds."""
     course, clock = _Course(store, nodes), asyncio.get_running_loop().time
     happening, begun, done = course.events(events), clock(), 0
@@ -110,7 +115,7 @@ async def burst(
         # Another pod each time: one that is asked about again has come back from where it was sent, and is sent elsewhere.
         pod["metadata"]["uid"] = str(uuid4())
         missed = abs(await _waiting(extender) - waiting) + await _wrong(extender, pod, nodes, course.sick)
-    return Outcome(events, round(ended - begun, 2), begun, ended, round(clock() - ended, 2), missed)
+    return BurstOutcome(events, round(ended - begun, 2), begun, ended, round(clock() - ended, 2), missed)
 
 
 async def _wrong(extender: RunningExtender, pod: Json, nodes: Sequence[SimulatedNode], sick: dict[str, bool]) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from topology.bandwidth.rings import members_of
 from topology.node.model import NodeTopology
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSpec:
     """A node as it was bought."""
 
     name: str
@@ -36,7 +36,7 @@ class Allotment:
     node: int
     gpus: tuple[int, ...]
     """Positions, in ring order where the policy knows one."""
-    pod: Pod
+    pod: PodSize
 
     @property
     def mask(self) -> int:
@@ -44,12 +44,12 @@ class Allotment:
         return sum(1 << position for position in self.gpus)
 
 
-class Node:
+class ServerState:
     """What is free on one server now."""
 
     __slots__ = ("allotments", "cpu_milli", "free", "free_gpus", "gpu_milli", "index", "kind", "memory_mib", "server")
 
-    def __init__(self, index: int, server: Server, kind: int) -> None:
+    def __init__(self, index: int, server: ServerSpec, kind: int) -> None:
         self.index = index
         self.server = server
         self.kind = kind
@@ -64,7 +64,7 @@ class Node:
         self.allotments: list[Allotment] = []
         """What runs here."""
 
-    def fits(self, pod: Pod) -> bool:
+    def fits(self, pod: PodSize) -> bool:
         """Whether the pod could go here: what the stock scheduler and a device plugin count."""
         return (
             self.free_gpus >= pod.gpus
@@ -72,7 +72,7 @@ class Node:
             else sum(milli >= pod.gpu_milli for milli in self.gpu_milli) >= pod.gpus
         ) and self.fits_beside_gpus(pod)
 
-    def fits_beside_gpus(self, pod: Pod) -> bool:
+    def fits_beside_gpus(self, pod: PodSize) -> bool:
         """Whether CPU, memory and GPU model suit the pod."""
         return (
             pod.cpu_milli <= self.cpu_milli
@@ -101,10 +101,11 @@ class Node:
 class Cluster:
     """All nodes."""
 
-    def __init__(self, servers: Sequence[Server]) -> None:
+    def __init__(self, servers: Sequence[ServerSpec]) -> None:
         kinds: dict[NodeTopology, int] = {}
         self.nodes = [
-            Node(index, server, kinds.setdefault(server.topology, len(kinds))) for index, server in enumerate(servers)
+            ServerState(index, server, kinds.setdefault(server.topology, len(kinds)))
+            for index, server in enumerate(servers)
         ]
         self.gpus = sum(len(server.topology) for server in servers)
         self.journal: list[int] = []
@@ -131,7 +132,7 @@ class Cluster:
         """Say no where whole GPUs are too few, together or on every node; then no policy needs to be asked."""
         return job.whole_gpus <= self.free_gpus and job.most_whole_gpus <= self._most_free
 
-    def fitting(self, pod: Pod) -> list[Node]:
+    def fitting(self, pod: PodSize) -> list[ServerState]:
         """Return the nodes where the pod could go, in order; linear in the nodes."""
         return [node for node in self.nodes if node.fits(pod)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class Columns:
             self._update(index)
         return changed
 
-    def fits(self, pod: Pod) -> Bools:
+    def fits(self, pod: PodSize) -> Bools:
         """Say for each node whether the pod could go there."""
         fits = (self.cpu_milli >= pod.cpu_milli) & (self.memory_mib >= pod.memory_mib)
         if pod.models:

@@ -10,7 +10,7 @@ from benchmarks.placement.policies import check_policy
 from benchmarks.placement.quick import SEEDS as QUICK_SEEDS
 from benchmarks.placement.quick import fewer_policies, what_was_cut
 from benchmarks.placement.registry import SCENARIOS, scenario_of
-from benchmarks.placement.rows import Row, mean
+from benchmarks.placement.rows import ResultRow, mean
 from benchmarks.placement.runner import Cell, run_cells
 
 FIRST_SEED = 42
@@ -33,7 +33,7 @@ class Experiment:
     cells: tuple[Cell, ...]
     cut: str = ""
 
-    def run(self, jobs: int) -> list[Row]:
+    def run(self, jobs: int) -> list[ResultRow]:
         """Run them on so many processes; raises `BadTrace`, `ProcessLost`."""
         return run_cells(self.cells, jobs, self.scenario)
 
@@ -83,12 +83,12 @@ def experiment_of(
     return Experiment(scenario, cells, what_was_cut(runs, SEEDS, *left_out))
 
 
-def metrics_of(rows: Sequence[Row]) -> list[str]:
+def metrics_of(rows: Sequence[ResultRow]) -> list[str]:
     """Return what was measured, which only the runs can tell."""
     return list(dict.fromkeys(row.metric for row in rows))
 
 
-def summary(rows: Sequence[Row], metrics: Sequence[str]) -> str:
+def summary(rows: Sequence[ResultRow], metrics: Sequence[str]) -> str:
     """Return a table: one line per workload and policy, means over the seeds; of metrics along x the last point."""
     values: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for row in rows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from random import Random
 
-from benchmarks.placement.cluster import Node
+from benchmarks.placement.cluster import ServerState
 from topology.node.model import NodeTopology
 from topology.placement.nvidia_best_effort import Outcome, Splits, any_of, outcomes
 
@@ -24,7 +24,7 @@ class DevicePlugin(ABC):
         copied.setstate(random.getstate())
         self._orders = Random(copied.getrandbits(64))  # noqa: S311
 
-    def hand_out(self, node: Node, gpus: int) -> tuple[int, ...]:
+    def hand_out(self, node: ServerState, gpus: int) -> tuple[int, ...]:
         """Return the GPUs that a container gets; each call is another order."""
         free = [*node.free_positions]
         self._orders.shuffle(free)

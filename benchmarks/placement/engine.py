@@ -13,8 +13,8 @@ from itertools import groupby
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import Placed, PlansQueues, Policy
-from benchmarks.placement.waiting import Waiting
+from benchmarks.placement.policy import Placed, PlacementPolicy, PlansQueues
+from benchmarks.placement.waiting import WaitingJobs
 
 
 class Discipline(StrEnum):
@@ -46,20 +46,20 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class JobRefused:
     """A job is lost: it fits nowhere now, or, where jobs can wait, was still waiting when nothing was left that could end."""
 
     time_s: float
     job: Job
 
 
-Event = Started | Finished | Refused
+Event = Started | Finished | JobRefused
 RunTime = Callable[[Job, Placed], float]
 """Seconds that a job runs on these GPUs."""
 
 
 def simulate(
-    jobs: Iterable[Job], cluster: Cluster, policy: Policy, discipline: Discipline, run_time: RunTime
+    jobs: Iterable[Job], cluster: Cluster, policy: PlacementPolicy, discipline: Discipline, run_time: RunTime
 ) -> Iterator[Event]:
     """Run all jobs to their end and yield what happens, in order of time; `jobs` rise by arrival.
 
@@ -70,13 +70,13 @@ def simulate(
 
 
 class _Run:
-    def __init__(self, cluster: Cluster, policy: Policy, discipline: Discipline, run_time: RunTime) -> None:
+    def __init__(self, cluster: Cluster, policy: PlacementPolicy, discipline: Discipline, run_time: RunTime) -> None:
         self._cluster = cluster
         self._policy = policy
         self._discipline = discipline
         self._run_time = run_time
         self._plans = policy if isinstance(policy, PlansQueues) and discipline is Discipline.SKIP else None
-        self._waiting = Waiting()
+        self._waiting = WaitingJobs()
         self._running: list[tuple[float, int, Started]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
@@ -94,13 +94,13 @@ class _Run:
                 if started is not None:
                     yield started
                 elif self._discipline is Discipline.REFUSE:
-                    yield Refused(now, job)
+                    yield JobRefused(now, job)
                 else:
                     self._waiting.append(job)
         while self._running:
             now = self._running[0][0]
             yield from self._until(now)
-        yield from (Refused(now, job) for job in self._waiting)
+        yield from (JobRefused(now, job) for job in self._waiting)
 
     def _until(self, time_s: float) -> Iterator[Event]:
         while self._running and self._running[0][0] <= time_s:

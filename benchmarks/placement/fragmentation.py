@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 
 POPULARITY = 0.95
 Floats = npt.NDArray[np.float64]
 
 
-def typical_pods(pods: Iterable[Pod]) -> list[tuple[Pod, float]]:
+def typical_pods(pods: Iterable[PodSize]) -> list[tuple[PodSize, float]]:
     """Return the most frequent kinds of pods with their shares, which add up to 1."""
-    counts = Counter(Pod(pod.gpus, pod.gpu_milli, pod.cpu_milli, 0, pod.models) for pod in pods)
+    counts = Counter(PodSize(pod.gpus, pod.gpu_milli, pod.cpu_milli, 0, pod.models) for pod in pods)
     total = sum(counts.values())
     ranked = sorted(counts.items(), key=lambda item: (item[1], _rank(item[0])), reverse=True)
-    chosen: list[tuple[Pod, int]] = []
+    chosen: list[tuple[PodSize, int]] = []
     covered = 0
     for pod, count in ranked:
         if covered >= POPULARITY * total:
@@ -36,14 +36,14 @@ def typical_pods(pods: Iterable[Pod]) -> list[tuple[Pod, float]]:
     return [(pod, count / covered) for pod, count in chosen]
 
 
-def _rank(pod: Pod) -> tuple[int, int, int, str]:
+def _rank(pod: PodSize) -> tuple[int, int, int, str]:
     return pod.cpu_milli, pod.gpu_milli if pod.gpus else 0, pod.gpus, "|".join(pod.models)
 
 
-class Fragmentation:
+class FragmentationMeasure:
     """The measure for one mix of pods; those that differ by the models they allow only are one row of the arrays."""
 
-    def __init__(self, pods: Sequence[tuple[Pod, float]], models: Sequence[str]) -> None:
+    def __init__(self, pods: Sequence[tuple[PodSize, float]], models: Sequence[str]) -> None:
         with_gpus = [(pod, share) for pod, share in pods if pod.gpus]
         kinds = sorted({(pod.gpus, pod.gpu_milli, pod.cpu_milli) for pod, _ in with_gpus})
         self.gpus: Ints = np.array([kind[0] for kind in kinds], dtype=np.int64)

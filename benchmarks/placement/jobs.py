@@ -9,7 +9,7 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodSize:
     """What one pod asks of one node."""
 
     gpus: int
@@ -34,7 +34,7 @@ class Job:
     arrival_s: float
     service_s: float
     """Run time on the best GPUs there are."""
-    pods: tuple[Pod, ...]
+    pods: tuple[PodSize, ...]
     application: str = ""
     """What it trains; decides how much of its time is communication."""
     communication: Communication = Communication.HEAVY

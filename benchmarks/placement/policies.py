@@ -23,11 +23,11 @@ from benchmarks.placement.baselines.koordinator import koordinator, koordinator_
 from benchmarks.placement.baselines.random_node import RandomNode
 from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.jobs import Pod
-from benchmarks.placement.policy import NodeThenGpus, Policy, PolicyFactory
+from benchmarks.placement.jobs import PodSize
+from benchmarks.placement.policy import NodeThenGpus, PlacementPolicy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
 from benchmarks.placement.product_queue import GputopoAsOne
-from benchmarks.placement.scoring import Ties
+from benchmarks.placement.scoring import TieBreak
 from topology.value.score import Weights
 
 PRODUCT: Final = "gputopo"
@@ -65,22 +65,22 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "gpu-clustering": GpuClustering,
         "gpu-packing": GpuPacking,
         "best-fit": BestFit,
-        "best-fit-lot": lambda cluster, random: BestFit(cluster, random, Ties.LOT),
+        "best-fit-lot": lambda cluster, random: BestFit(cluster, random, TieBreak.LOT),
     }
 )
 """Policies that know nothing of the pods to come."""
 
 
-def _fgd(ties: Ties, levels: int) -> Callable[[Cluster, Random, Sequence[Pod]], Policy]:
+def _fgd(ties: TieBreak, levels: int) -> Callable[[Cluster, Random, Sequence[PodSize]], PlacementPolicy]:
     return lambda cluster, random, pods: Fgd(cluster, random, pods, ties, levels)
 
 
-INFORMED: Final[Mapping[str, Callable[[Cluster, Random, Sequence[Pod]], Policy]]] = MappingProxyType(
+INFORMED: Final[Mapping[str, Callable[[Cluster, Random, Sequence[PodSize]], PlacementPolicy]]] = MappingProxyType(
     {
-        "fgd": _fgd(Ties.NAME, 100),
-        "fgd-lot": _fgd(Ties.LOT, 100),
-        "fgd-extender": _fgd(Ties.NAME, 10),
-        "fgd-extender-lot": _fgd(Ties.LOT, 10),
+        "fgd": _fgd(TieBreak.NAME, 100),
+        "fgd-lot": _fgd(TieBreak.LOT, 100),
+        "fgd-extender": _fgd(TieBreak.NAME, 10),
+        "fgd-extender-lot": _fgd(TieBreak.LOT, 10),
     }
 )
 """Policies that are told beforehand how often each kind of pod comes."""
@@ -96,7 +96,7 @@ def check_policy(name: str) -> None:
         _product_form(name)
 
 
-def policy_for_pods(name: str, pods: Sequence[Pod]) -> PolicyFactory:
+def policy_for_pods(name: str, pods: Sequence[PodSize]) -> PolicyFactory:
     """Return the policy of that name for a workload of such pods; raises `UnknownPolicy`."""
     if name in BASELINES:
         return BASELINES[name]
@@ -138,7 +138,7 @@ def _product_form(name: str) -> re.Match[str]:
     return found
 
 
-def _weights(form: re.Match[str], pods: Sequence[Pod]) -> Weights:
+def _weights(form: re.Match[str], pods: Sequence[PodSize]) -> Weights:
     """Return the weights of that form of the product."""
     weights = Weights()
     return Weights(
@@ -148,7 +148,7 @@ def _weights(form: re.Match[str], pods: Sequence[Pod]) -> Weights:
     )
 
 
-def _demand(pods: Sequence[Pod]) -> tuple[tuple[int, float], ...]:
+def _demand(pods: Sequence[PodSize]) -> tuple[tuple[int, float], ...]:
     """Return the share of pods by GPUs asked for."""
     sizes = Counter(pod.gpus for pod in pods if pod.gpus and not pod.shares)
     return tuple((size, count / sizes.total()) for size, count in sorted(sizes.items()))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 
-from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
 from benchmarks.placement.device_plugin import DevicePlugin
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from topology.node.model import NodeTopology
 from topology.placement.nvidia_best_effort import Outcome
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Placed = tuple[Allotment, ...]
 
 
-class Policy(Protocol):
+class PlacementPolicy(Protocol):
     """Says where a job goes now; it takes nothing itself."""
 
     def place(self, job: Job) -> Placed | None:
@@ -43,12 +43,12 @@ class PlansQueues(Protocol):
 class ByPlugin(Protocol):
     """A policy that chooses the node only."""
 
-    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+    def chances(self, node: ServerState, gpus: int) -> tuple[Outcome, ...]:
         """Return all sets that a pod of so many whole GPUs may get on its node, with their chances."""
         ...
 
 
-PolicyFactory = Callable[[Cluster, Random], Policy]
+PolicyFactory = Callable[[Cluster, Random], PlacementPolicy]
 
 
 class PodByPod(ABC):
@@ -62,7 +62,7 @@ class PodByPod(ABC):
         return
 
     @abstractmethod
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod."""
 
     def place(self, job: Job) -> Placed | None:
@@ -84,13 +84,13 @@ class PodByPod(ABC):
                 self.cluster.give_back(allotment)
 
 
-NodeScore = Callable[[Node, Pod], float]
+NodeScore = Callable[[ServerState, PodSize], float]
 """Higher is better."""
 Rank = float | tuple[float, float]
 GpuRule = Callable[[NodeTopology, int, int], tuple[int, ...]]
 """(topology, mask of free GPUs, how many) → positions; a function of these three, so that it can be remembered."""
 
-ShareRule = Callable[[Node, Pod], tuple[int, ...]]
+ShareRule = Callable[[ServerState, PodSize], tuple[int, ...]]
 """The GPUs for a pod that takes part of each."""
 
 
@@ -107,10 +107,10 @@ class NodeFirst(PodByPod):
         self._score = score
 
     @abstractmethod
-    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+    def whole_gpus(self, node: ServerState, gpus: int) -> tuple[int, ...]:
         """Return so many of the node's free GPUs."""
 
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod; linear in the nodes."""
         fitting = self.cluster.fitting(pod)
         if not fitting:
@@ -118,7 +118,7 @@ class NodeFirst(PodByPod):
         node = best_by_lot(fitting, lambda node: self._score(node, pod), self._random)
         return Allotment(node.index, self._gpus(node, pod), pod)
 
-    def _gpus(self, node: Node, pod: Pod) -> tuple[int, ...]:
+    def _gpus(self, node: ServerState, pod: PodSize) -> tuple[int, ...]:
         if pod.shares:
             return self._share_rule(node, pod)
         return self.whole_gpus(node, pod.gpus) if pod.gpus else ()
@@ -139,7 +139,7 @@ class NodeThenGpus(NodeFirst):
         self._gpu_rule = gpu_rule
         self._remembered: dict[tuple[int, int, int], tuple[int, ...]] = {}
 
-    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+    def whole_gpus(self, node: ServerState, gpus: int) -> tuple[int, ...]:
         """Return what the rule says."""
         key = node.kind, node.free, gpus
         if key not in self._remembered:
@@ -154,11 +154,11 @@ class NodeThenPlugin(NodeFirst):
         super().__init__(cluster, random, score)
         self._plugin = plugin
 
-    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+    def whole_gpus(self, node: ServerState, gpus: int) -> tuple[int, ...]:
         """Return what the plugin hands out."""
         return self._plugin.hand_out(node, gpus)
 
-    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+    def chances(self, node: ServerState, gpus: int) -> tuple[Outcome, ...]:
         """Return what the plugin may hand out."""
         return self._plugin.outcomes(node.server.topology, node.free, gpus)
 
@@ -171,13 +171,13 @@ def best_by_lot(choices: Sequence[T], score: Callable[[T], Rank], random: Random
     return equals[0] if len(equals) == 1 else random.choice(equals)
 
 
-def fullest_gpus(node: Node, pod: Pod) -> tuple[int, ...]:
+def fullest_gpus(node: ServerState, pod: PodSize) -> tuple[int, ...]:
     """Return the GPUs with the least left that is still enough, lowest of equals first."""
     enough = [(left, position) for position, left in enumerate(node.gpu_milli) if left >= pod.gpu_milli]
     return tuple(position for _, position in sorted(enough)[: pod.gpus])
 
 
-def emptiest_gpus(node: Node, pod: Pod) -> tuple[int, ...]:
+def emptiest_gpus(node: ServerState, pod: PodSize) -> tuple[int, ...]:
     """Return the GPUs with the most left, lowest of equals first."""
     ranked = sorted(range(len(node.gpu_milli)), key=lambda position: -node.gpu_milli[position])
     return tuple(ranked[: pod.gpus])

@@ -14,9 +14,9 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
 from benchmarks.placement.device_plugin import NvidiaPlugin
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policy import Placed, PodByPod
 from extender.cluster.candidates.groups import fitting_for
 from extender.cluster.candidates.shape import Shape, in_steps
@@ -55,7 +55,7 @@ class Learning(PodByPod):
     def forget_verdicts(self) -> None:
         """Ask for all plans anew: there are other values, or other typical pods."""
 
-    def request(self, pod: Pod, job: Job) -> GpuRequest:
+    def request(self, pod: PodSize, job: Job) -> GpuRequest:
         """Return what the pod says to the extender.
 
         Of owners who insist, a pod that says `heavy` says `required-affinity: nvlink` too, and so waits while that cannot
@@ -127,7 +127,7 @@ class Gputopo(Learning):
         self._siblings.clear()
         return super().place(job)
 
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         self._catch_up()
         request = self.request(pod, job)
@@ -145,7 +145,7 @@ class Gputopo(Learning):
         assert isinstance(verdict, Placement), "the order names nodes that fit"
         return Allotment(int(name), self.gpus_on(self.cluster.nodes[int(name)], verdict), pod)
 
-    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+    def gpus_on(self, node: ServerState, decided: Placement) -> tuple[int, ...]:
         """Return the GPUs that the pod gets on its node."""
         return decided.gpus
 
@@ -183,8 +183,8 @@ class Gputopo(Learning):
 class _OpenTo(Container[str]):
     """The nodes that kube-scheduler's own filters let a pod go to, each looked at when it is asked about."""
 
-    pod: Pod
-    nodes: Sequence[Node]
+    pod: PodSize
+    nodes: Sequence[ServerState]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.nodes[int(name)].fits_beside_gpus(self.pod)
@@ -202,11 +202,11 @@ class GputopoObserve(Gputopo):
         super().__init__(cluster, weights, required=required)
         self._plugin = NvidiaPlugin(random)
 
-    def gpus_on(self, node: Node, decided: Placement) -> tuple[int, ...]:
+    def gpus_on(self, node: ServerState, decided: Placement) -> tuple[int, ...]:
         """Return what the plugin hands out."""
         return self._plugin.hand_out(node, len(decided.gpus))
 
-    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+    def chances(self, node: ServerState, gpus: int) -> tuple[Outcome, ...]:
         """Return what the plugin may hand out."""
         return self._plugin.outcomes(node.server.topology, node.free, gpus)
 
@@ -216,7 +216,7 @@ def uid_of(job: Job, number: int) -> str:
     return f"{job.number}/{number}"
 
 
-def kind_of(pod: Pod) -> PodKind | None:
+def kind_of(pod: PodSize) -> PodKind | None:
     """Return what the extender counts of a pod; of one without GPUs it does not hear."""
     if not pod.gpus:
         return None
@@ -228,14 +228,14 @@ def kind_of(pod: Pod) -> PodKind | None:
     )
 
 
-def _shares_of(node: Node) -> Shares:
+def _shares_of(node: ServerState) -> Shares:
     """Return what pods can share of a node whose GPUs all have 1000 GiB."""
     pods = Counter(position for each in node.allotments if each.pod.shares for position in each.gpus)
     shared = (SharedGpu(i, node.gpu_milli[i], pods=min(pods[i], MANY_PODS)) for i in sorted(pods))
     return Shares((WHOLE_GPU_MILLI,) * len(node.gpu_milli), tuple(shared), node.free)
 
 
-def request_of(pod: Pod, job: Job) -> GpuRequest:
+def request_of(pod: PodSize, job: Job) -> GpuRequest:
     """Return what the pod's annotations and resources say to the extender; its GPU model is for other filters to see."""
     if pod.shares:
         return replace(GpuRequest.plain(0), memory_gib=(pod.gpu_milli,), cpu_milli=pod.cpu_milli)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
 from benchmarks.placement.product import Gputopo, uid_of
@@ -16,7 +16,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.objects import kinds
 from extender.features.steering.feature import BATCH
 from extender.planning.ahead import HostDemand
-from extender.planning.plan import Wanted, plan_queue
+from extender.planning.plan import PendingPod, plan_queue
 from topology.value.score import Weights
 
 _MODELS = "models"
@@ -32,7 +32,7 @@ class GputopoAsOne(Gputopo):
         """UID → the jobs that are planned just now."""
 
     @property
-    def names(self) -> Mapping[str, Node]:
+    def names(self) -> Mapping[str, ServerState]:
         """All nodes."""
         return self._by_name
 
@@ -57,7 +57,7 @@ class GputopoAsOne(Gputopo):
                 self._meet(job, running=False)
             self._appraise()
             self._asked = {uid_of(job, 0): job for job in batch}
-            queue = [Wanted(_pod(uid, job), self.request(job.pods[0], job)) for uid, job in self._asked.items()]
+            queue = [PendingPod(_pod(uid, job), self.request(job.pods[0], job)) for uid, job in self._asked.items()]
             for course in plan_queue(self, queue, {}):
                 job, node = self._asked[course.pod.metadata.uid], self._by_name[course.node]
                 if node.fits(job.pods[0]):

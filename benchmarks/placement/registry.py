@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 from benchmarks.placement.scenarios import kalos, pollux
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
@@ -34,7 +34,7 @@ class Scenario(Protocol):
         """Whom it compares unless told otherwise."""
         ...
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell."""
         ...
 

@@ -15,7 +15,7 @@ PERCENTS: Final = range(0, 101, 5)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Row:
+class ResultRow:
     """A value of one run."""
 
     workload: str
@@ -27,16 +27,20 @@ class Row:
     value: float
 
 
-def rows(workload: str, policy: str, seed: int, values: Mapping[str, float]) -> list[Row]:
+def rows(workload: str, policy: str, seed: int, values: Mapping[str, float]) -> list[ResultRow]:
     """Return one row for each metric of a whole run; what could not be measured (NaN) has none."""
-    return [Row(workload, policy, seed, metric, None, value) for metric, value in values.items() if not isnan(value)]
+    return [
+        ResultRow(workload, policy, seed, metric, None, value) for metric, value in values.items() if not isnan(value)
+    ]
 
 
-def quantile_rows(workload: str, policy: str, seed: int, metric: str, values: Sequence[float]) -> list[Row]:
+def quantile_rows(workload: str, policy: str, seed: int, metric: str, values: Sequence[float]) -> list[ResultRow]:
     """Return how the values spread, `METRIC_quantile`: at x, what x percent of them are at most; nothing of nothing."""
     found = sorted(values)
     points = PERCENTS if found else ()
-    return [Row(workload, policy, seed, f"{metric}{QUANTILE}", float(x), quantile(found, x / 100)) for x in points]
+    return [
+        ResultRow(workload, policy, seed, f"{metric}{QUANTILE}", float(x), quantile(found, x / 100)) for x in points
+    ]
 
 
 def quantile(values: Iterable[float], part: float) -> float:

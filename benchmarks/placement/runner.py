@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.placement.processes import mapped
 from benchmarks.placement.progress import watched
 from benchmarks.placement.registry import SCENARIOS
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Cell:
     seed: int
 
 
-def run_cells(cells: Sequence[Cell], jobs: int, label: str = "") -> list[Row]:
+def run_cells(cells: Sequence[Cell], jobs: int, label: str = "") -> list[ResultRow]:
     """Run the cells on `jobs` processes and return their rows in the order of the cells; progress goes to a terminal.
 
     Raises `ProcessLost`, and what a cell raises.
@@ -36,6 +36,6 @@ def run_cells(cells: Sequence[Cell], jobs: int, label: str = "") -> list[Row]:
     return [row for rows in found for row in rows]
 
 
-def run_cell(cell: Cell) -> list[Row]:
+def run_cell(cell: Cell) -> list[ResultRow]:
     """Run one cell in this process."""
     return SCENARIOS[cell.scenario](cell.trace).run(cell.workload, cell.policy, cell.seed)

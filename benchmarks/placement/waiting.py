@@ -11,7 +11,7 @@ from benchmarks.placement.jobs import Job
 _Kind = tuple[object, ...]
 
 
-class Waiting:
+class WaitingJobs:
     """Jobs in the order of their numbers, which is that of arrival."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class RequestRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientResponse:
     """An HTTP status code and the JSON document that came with it."""
 
     code: int
@@ -90,7 +90,7 @@ class ApiClient:
 
     async def call(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **query: str
-    ) -> Answer:
+    ) -> ClientResponse:
         """Send one request; `content_type` says which kind of patch a body is."""
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
@@ -99,7 +99,7 @@ class ApiClient:
         ) as response:
             pause = response.headers.get("Retry-After")
             body = await response.read() if response.content_type == "application/json" else b"{}"
-            return Answer(response.status, msgspec.json.decode(body), int(pause) if pause else None)
+            return ClientResponse(response.status, msgspec.json.decode(body), int(pause) if pause else None)
 
     async def text(self, path: str) -> str:
         """Return what is no JSON, such as `/metrics`."""

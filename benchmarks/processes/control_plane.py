@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class ControlPlane:
+class RunningControlPlane:
     """An API server that serves."""
 
     binaries: Path
@@ -35,12 +35,12 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[ControlPlane]:
+async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[RunningControlPlane]:
     """Run etcd and kube-apiserver, and enter when pods can be created; raises `NotReady`."""
     etcd_url, peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     port = free_port()
     url = f"https://127.0.0.1:{port}"
-    plane = ControlPlane(binaries, folder, folder / "admin.kubeconfig")
+    plane = RunningControlPlane(binaries, folder, folder / "admin.kubeconfig")
     token = secrets.token_hex(16)
     with kube_settings.tokens_file(folder).open("w", newline="") as file:
         csv.writer(file).writerow([token, "admin", "admin", "system:masters"])
@@ -56,7 +56,7 @@ async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[C
 
 
 @asynccontextmanager
-async def running_scheduler(plane: ControlPlane, configuration: Mapping[str, Any]) -> AsyncIterator[Process]:
+async def running_scheduler(plane: RunningControlPlane, configuration: Mapping[str, Any]) -> AsyncIterator[Process]:
     """Run a kube-scheduler, and enter when it has listed the cluster; no limit of its client holds it back."""
     file = plane.folder / "kube-scheduler.json"
     file.write_text(json.dumps(kube_settings.scheduler_configuration(configuration, plane.kubeconfig)))

@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from agent.gpus.discovery import NodeDiscovery
 from agent.node.publish import Publication
-from benchmarks.placement.cluster import Server
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import ServerSpec
+from benchmarks.placement.jobs import PodSize
 from benchmarks.processes.client import Json
 from topology.annotations import keys
 from topology.annotations.records import Ledger, Observed, encode_ledger, encode_observed
 from topology.formats.catalog import GIB
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
-def node_of(name: str, server: Server) -> Json:
+def node_of(name: str, server: ServerSpec) -> Json:
     """Return a Ready node whose agent is the device plugin and lets pods share all GPUs."""
     gpus = tuple(
         replace(gpu, uuid=f"GPU-{name}-{gpu.index}", memory_bytes=WHOLE_GPU_MILLI * GIB) for gpu in server.topology.gpus
     )
-    status = NodeStatus(
+    status = NodeGpuStatus(
         generation=0,
         gpus=tuple(GpuStatus(gpu.uuid, share_gib=WHOLE_GPU_MILLI) for gpu in gpus),
         device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(len(gpus))),
@@ -52,7 +52,7 @@ def node_of(name: str, server: Server) -> Json:
     }
 
 
-def pod_of(name: str, pod: Pod) -> Json:
+def pod_of(name: str, pod: PodSize) -> Json:
     """Return the pod as its owner would write it."""
     asked = {keys.SHARE_RESOURCE: str(pod.gpu_milli)} if pod.shares else {keys.GPU_RESOURCE: str(pod.gpus)}
     requests = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi", **asked}

@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks.placement.cluster import Allotment, Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 from benchmarks.placement.scenarios.inflation import inflated
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.processes.client import ApiClient, Json
@@ -29,7 +29,7 @@ from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.served.objects import node_of, pod_of
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from topology.annotations import keys
 from topology.annotations.records import decode_placement
 from topology.value.fragmentation import WHOLE_GPU_MILLI
@@ -44,21 +44,21 @@ _HEARD_SECONDS = 0.02
 _PODS = "/api/v1/namespaces/default/pods"
 
 
-class Refused(Exception):
+class ExtenderRefused(Exception):
     """The extender answered in a way that kube-scheduler treats as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ReplayTrace:
     """Nodes, and the pods that come to them."""
 
-    servers: tuple[Server, ...]
-    arrivals: tuple[Pod, ...]
-    kinds: tuple[Pod, ...]
+    servers: tuple[ServerSpec, ...]
+    arrivals: tuple[PodSize, ...]
+    kinds: tuple[PodSize, ...]
     """All pods of the workload, for policies that are told beforehand."""
 
 
-def course_of(trace: OpenbTrace, workload: str, nodes: int, seed: int) -> Course:
+def course_of(trace: OpenbTrace, workload: str, nodes: int, seed: int) -> ReplayTrace:
     """Return so many of the trace's nodes, evenly spread over its list, and pods that ask for 130 % of their GPUs."""
     random = Random(seed)  # noqa: S311 - a simulation
     every = trace.servers()
@@ -66,10 +66,10 @@ def course_of(trace: OpenbTrace, workload: str, nodes: int, seed: int) -> Course
     pods = tuple(pod for pod in trace.pods(workload) if pod.gpus)
     arrivals = inflated(pods, sum(len(server.topology) for server in servers), random)
     random.shuffle(servers)
-    return Course(tuple(servers), tuple(arrivals), pods)
+    return ReplayTrace(tuple(servers), tuple(arrivals), pods)
 
 
-def simulate(course: Course, policy: str, seed: int) -> float:
+def simulate(course: ReplayTrace, policy: str, seed: int) -> float:
     """Return the share of all GPUs that are allocated in the end, in percent, by a policy of the simulator."""
     cluster = Cluster(course.servers)
     chosen = policy_for_pods(policy, course.kinds)(cluster, Random(seed))  # noqa: S311 - a simulation
@@ -79,22 +79,22 @@ def simulate(course: Course, policy: str, seed: int) -> float:
     return _allocated(cluster)
 
 
-def serve(course: Course) -> float:
-    """Return the same of the extender; raises `Refused`, `NotReady`."""
+def serve(course: ReplayTrace) -> float:
+    """Return the same of the extender; raises `ExtenderRefused`, `NotReady`."""
     with tempfile.TemporaryDirectory(prefix="gputopo-served-") as folder:
         return asyncio.run(_serve(course, Path(folder)))
 
 
-def rows_of(workload: str, seed: int, found: Sequence[tuple[str, float]]) -> list[Row]:
+def rows_of(workload: str, seed: int, found: Sequence[tuple[str, float]]) -> list[ResultRow]:
     """Return what policies allocated as rows of the inflation experiment."""
-    return [Row(workload, policy, seed, "allocation_pct", 130.0, value) for policy, value in found]
+    return [ResultRow(workload, policy, seed, "allocation_pct", 130.0, value) for policy, value in found]
 
 
-async def _serve(course: Course, folder: Path) -> float:
+async def _serve(course: ReplayTrace, folder: Path) -> float:
     cluster = Cluster(course.servers)
     names = [f"n{node.index:04}" for node in cluster.nodes]
     kubeconfig = folder / "kubeconfig"
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         write_kubeconfig(kubeconfig, server.url)
         for name, bought in zip(names, course.servers, strict=True):
             (await api.call("POST", "/api/v1/nodes", node_of(name, bought))).ok()
@@ -117,28 +117,30 @@ class _Verbs:
         async with self.session.post(f"{self.url}/{verb}", data=msgspec.json.encode(body)) as response:
             content = await response.read()
         if response.status != 200:
-            raise Refused(f"{verb}: {response.status} {content[:200]!r}")
+            raise ExtenderRefused(f"{verb}: {response.status} {content[:200]!r}")
         answer = msgspec.json.decode(content)
         if isinstance(answer, dict) and answer.get("Error"):
-            raise Refused(f"{verb}: {answer['Error']}")
+            raise ExtenderRefused(f"{verb}: {answer['Error']}")
         return answer
 
 
-async def _place(api: ApiClient, verbs: _Verbs, cluster: Cluster, names: Sequence[str], name: str, pod: Pod) -> None:
+async def _place(
+    api: ApiClient, verbs: _Verbs, cluster: Cluster, names: Sequence[str], name: str, pod: PodSize
+) -> None:
     """Schedule one pod, again where a bind fails, as kube-scheduler would; one that finds no place is gone."""
     made = (await api.call("POST", _PODS, pod_of(name, pod))).ok()
     await asyncio.sleep(_HEARD_SECONDS)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             await _try(api, verbs, cluster, names, made, pod)
-        except Refused:
+        except ExtenderRefused:
             if attempt == _ATTEMPTS:
                 raise
         else:
             return
 
 
-async def _try(api: ApiClient, verbs: _Verbs, cluster: Cluster, names: Sequence[str], made: Json, pod: Pod) -> None:
+async def _try(api: ApiClient, verbs: _Verbs, cluster: Cluster, names: Sequence[str], made: Json, pod: PodSize) -> None:
     """Schedule it once, and take what it got from the simulated cluster."""
     name = made["metadata"]["name"]
     fitting = [names[node.index] for node in cluster.nodes if node.fits_beside_gpus(pod)]

@@ -22,7 +22,7 @@ from topology.annotations.records import (
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 MIXED = ("dgx-1v", "dgx-a100", "hgx-h100", "l40s-8", "a100-pcie-8-pairs")
 """Machines of eight GPUs, each kind wired in a way of its own."""
@@ -97,7 +97,7 @@ def agent_annotations(
 ) -> dict[str, str]:
     """Return what an agent writes on a new node where all is well and nothing runs."""
     gpus = tuple(GpuStatus(gpu.uuid, share_gib=share_gib) for gpu in topology.gpus)
-    status = NodeStatus(generation=0, gpus=gpus, device_plugin=plugin)
+    status = NodeGpuStatus(generation=0, gpus=gpus, device_plugin=plugin)
     publication = Publication(random=lambda: 0.5, refresh_seconds=300)
     publication.learned({}, now=0)
     patch = publication.patch(NodeDiscovery(topology, status), now=0)

@@ -20,7 +20,7 @@ from topology.request.gpu_request import parse_pod
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundPod:
     """The pod runs there, with the record that came with the Binding."""
 
     node: str
@@ -48,7 +48,7 @@ class SchedulerLoop:
         self._session = session
         self._verbs = f"{extender_url}/v1/extender"
 
-    async def schedule(self, pod: Json) -> Bound | Unschedulable:
+    async def schedule(self, pod: Json) -> BoundPod | Unschedulable:
         """Run one scheduling cycle and, if a node is found, the binding cycle."""
         identity = pod["metadata"]
         nodes = (await self._api.call("GET", "/api/v1/nodes")).ok()["items"]
@@ -71,7 +71,7 @@ class SchedulerLoop:
             raise ExtenderFailed(outcome["Error"])
         path = f"/api/v1/namespaces/{identity['namespace']}/pods/{identity['name']}"
         bound = (await self._api.call("GET", path)).ok()
-        return Bound(node, decode_placement(bound["metadata"]["annotations"][keys.PLACEMENT]), tuple(fitting))
+        return BoundPod(node, decode_placement(bound["metadata"]["annotations"][keys.PLACEMENT]), tuple(fitting))
 
     async def _count(self, nodes: list[Json], gpus: int) -> list[str]:
         """Return the nodes with enough unrequested GPUs, as NodeResourcesFit counts them."""

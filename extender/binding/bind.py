@@ -118,9 +118,9 @@ class _Bind:
             return NotBound(Failure.NOT_SYNCED, NOT_LISTED)
         if refused := refused_together(self._state, self._target, self._clock().monotonic, self._deadline):
             return refused
-        known = self._state.pods.get(self._target.uid)
+        cached = self._state.pods.get(self._target.uid)
         tried_before = bool(self._state.may_be_claimed_on(self._target.uid))
-        pod = known.pod if known and not tried_before else None
+        pod = cached.pod if cached and not tried_before else None
         for _ in range(MAX_ROUNDS):
             result = yield from self._round(pod)
             if not isinstance(result, _Again):
@@ -138,10 +138,10 @@ class _Bind:
         if settled := (yield from self._settled(pod)):
             return settled
         try:
-            asked = read_request(pod, self._state.resource)
+            requested = read_request(pod, self._state.resource)
         except RequestError as error:
             return NotBound(Failure.BAD_REQUEST, str(error))
-        if not asked.request.asks:
+        if not requested.request.asks:
             return (yield from self._post(pod, PlacementRecord({}), {}))
         if pod.status.extended_resource_claim_status is not None:
             return NotBound(Failure.CLAIMED_BY_DRA, ALLOCATED_BY_DRA)
@@ -150,12 +150,12 @@ class _Bind:
             return NotBound(Failure.NODE_GONE, "node is not known")
         waited_seconds = self._state.indexes.gates.waited_seconds(pod, self._clock())
         with self._state.effort.bounded():
-            placement = self._choose(view, request := asked.at_age(waited_seconds))
+            placement = self._choose(view, request := requested.at_age(waited_seconds))
         if isinstance(placement, Rejection):
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        record = _record(view, asked, placement)
+        record = _record(view, requested, placement)
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:
@@ -371,18 +371,18 @@ class _Bind:
         return (yield intent)
 
 
-def _record(view: NodeView, asked: PodRequest, placement: Placement) -> PlacementRecord:
+def _record(view: NodeView, requested: PodRequest, placement: Placement) -> PlacementRecord:
     """Return what the pod gets by a placement, and of shares what holds it to them."""
     gpus = tuple(view.devices[position] for position in placement.gpus)
     named = tuple(view.devices[position] for position in placement.shares) or gpus
-    sharing = view.payloads.sharing if asked.request.is_share else None
+    sharing = view.payloads.sharing if requested.request.is_share else None
     return PlacementRecord(
-        asked.share_out(named),
+        requested.share_out(named),
         placement.affinity,
         placement.bandwidth,
         next_generation(view),
         view.nics_near(gpus),
-        {each.name: each.memory_gib for each in asked.containers if each.memory_gib},
+        {container.name: container.memory_gib for container in requested.containers if container.memory_gib},
         sharing.limits if sharing else None,
     )
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.binding.outcome import BindTarget, Failure, NotBound
-from extender.cluster.candidates.gangs import Offer
+from extender.cluster.candidates.gangs import MemberOffer
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.state import ClusterState
 from topology.bandwidth.rings import members_of
@@ -53,7 +53,7 @@ def _decide(state: ClusterState, target: BindTarget, now: float, deadline: float
             state.holds.release(uid)
 
 
-def _is_there(state: ClusterState, uid: str, offer: Offer, firm: Mapping[str, Hold]) -> bool:
+def _is_there(state: ClusterState, uid: str, offer: MemberOffer, firm: Mapping[str, Hold]) -> bool:
     """Whether a member can have what it was offered, beside what is kept on the node, by UID."""
     view, hold = state.views.get(offer.hold.node), offer.hold
     if view is None:
@@ -67,7 +67,7 @@ def _is_there(state: ClusterState, uid: str, offer: Offer, firm: Mapping[str, Ho
     return isinstance(view.decide_on(left, offer.request), Placement)
 
 
-def _are_apart(offers: Mapping[str, Offer], newest: Mapping[str, Offer]) -> bool:
+def _are_apart(offers: Mapping[str, MemberOffer], newest: Mapping[str, MemberOffer]) -> bool:
     """Whether no member was offered a whole GPU of which another one was offered anything; linear in their GPUs."""
     whole, touched = defaultdict[_Gpu, set[str]](set), defaultdict[_Gpu, set[str]](set)
     for uid, offer in newest.items():

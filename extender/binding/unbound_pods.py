@@ -59,12 +59,12 @@ def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
     reply = yield ListPods(node)
     if not (isinstance(reply, Done) and isinstance(reply.value, tuple)):
         return False
-    found = reply.value
-    for pod in found:
+    pods = reply.value
+    for pod in pods:
         state.pods.learn(pod)
-    exist = {pod.metadata.uid for pod in found}
+    exist = {pod.metadata.uid for pod in pods}
     return exist.issuperset(pod.uid for pod in state.pods.bound_to(node)) and all(
-        _is_known(state, pod) for pod in found if read_gpu_pod(pod, state.resource)
+        _is_known(state, pod) for pod in pods if read_gpu_pod(pod, state.resource)
     )
 
 
@@ -79,16 +79,16 @@ def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:
-    known, tombstone = state.pods.get(pod.metadata.uid), state.pods.tombstone(pod.metadata.uid)
-    return known.node == pod.spec.node_name if known else tombstone is not None and tombstone.gone
+    cached, tombstone = state.pods.get(pod.metadata.uid), state.pods.tombstone(pod.metadata.uid)
+    return cached.node == pod.spec.node_name if cached else tombstone is not None and tombstone.gone
 
 
 def _has_left_version(pod: Pod) -> Step[bool]:
     """Read live whether the pod has changed or is gone; what else there is of it, and how much, does not matter."""
     reply: Reply = yield GetPodVersion(pod.metadata.namespace, pod.metadata.name)
     match reply:
-        case Done(Pod() as found):
-            was, now = pod.metadata, found.metadata
+        case Done(Pod() as live):
+            was, now = pod.metadata, live.metadata
             return (was.uid, was.resource_version) != (now.uid, now.resource_version)
         case Gone():
             return True

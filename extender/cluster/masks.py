@@ -10,15 +10,15 @@ from topology.annotations.records import Claim
 from topology.node.silicon import Silicon
 
 
-def mask_of(known: tuple[str, ...], uuids: Iterable[str]) -> int:
-    """Return the mask of `uuids` over `known`, with one bit more when there are any that are not known.
+def mask_of(devices: tuple[str, ...], uuids: Iterable[str]) -> int:
+    """Return the mask of `uuids` over `devices`, with one bit more when there are any that are not known.
 
     >>> mask_of(("a", "b", "c"), ["c", "a"]), mask_of(("a", "b", "c"), ["x"])
     (5, 8)
     """
     wanted = frozenset(uuids)
-    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in wanted)
-    return mask | 1 << len(known) if wanted.difference(known) else mask
+    mask = sum(1 << position for position, uuid in enumerate(devices) if uuid in wanted)
+    return mask | 1 << len(devices) if wanted.difference(devices) else mask
 
 
 def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:
@@ -27,30 +27,30 @@ def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:
     return silicon.remembering({claim.gpu: claim.parent for claim in claims if claim.parent})
 
 
-def excluded_devices(known: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
-    """Return the mask of what of `known` nobody else may have while somebody has the devices in `held`."""
+def excluded_devices(devices: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
+    """Return the mask of what of `devices` nobody else may have while somebody has the devices in `held`."""
     held = frozenset(held)
-    mask = sum(1 << position for position, uuid in enumerate(known) if uuid in held)
+    mask = sum(1 << position for position, uuid in enumerate(devices) if uuid in held)
     if not silicon.slices and mask.bit_count() == len(held):
         return mask  # GPUs of a node without slices: each is silicon of its own
     excluded = silicon.excluded_by(held)
-    return sum(1 << position for position, uuid in enumerate(known) if uuid in excluded)
+    return sum(1 << position for position, uuid in enumerate(devices) if uuid in excluded)
 
 
-def excluded_across(known: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
+def excluded_across(devices: tuple[str, ...], silicon: Silicon, held: Iterable[str]) -> int:
     """Return the same without what is only excluded by itself."""
     held = frozenset(held)
-    if not silicon.slices and held.issubset(known):
+    if not silicon.slices and held.issubset(devices):
         return 0
     excluded = silicon.excluded_by(held)
-    return sum(1 << position for position, uuid in enumerate(known) if excluded.across(uuid))
+    return sum(1 << position for position, uuid in enumerate(devices) if excluded.across(uuid))
 
 
 def chosen_blindly(gpus: NodeGpus, across: int) -> int:
     """Return all devices of the kinds of which NVIDIA's plugin may choose one in `across`: it knows nothing of silicon."""
     node = gpus.topology_class.node
     whole = (1 << len(node)) - 1
-    slices = [(1 << position, each.profile) for position, each in enumerate(node.slices, len(node))]
+    slices = [(1 << position, mig_slice.profile) for position, mig_slice in enumerate(node.slices, len(node))]
     profiles = {profile for bit, profile in slices if across & bit}
     return (whole if across & whole else 0) | sum(bit for bit, profile in slices if profile in profiles)
 
@@ -81,5 +81,5 @@ def unfit_devices(payloads: NodePayloads) -> int:
 def with_slices(gpus: NodeGpus, mask: int) -> int:
     """Return these GPUs and slices, and all slices of these GPUs."""
     node = gpus.topology_class.node
-    theirs = (1 << i for i, each in enumerate(node.slices, len(node)) if mask >> node.positions[each.gpu] & 1)
+    theirs = (1 << i for i, mig_slice in enumerate(node.slices, len(node)) if mask >> node.positions[mig_slice.gpu] & 1)
     return mask | sum(theirs)

@@ -150,8 +150,8 @@ class NodeView:
     @property
     def unledgered(self) -> tuple[Claim, ...]:
         """Return a claim for each of the node's GPUs, or share of one, that is held without a claim."""
-        found = unledgered_of(self.claims, self.holdings, self.holders, self.sharers)
-        return tuple(claim for claim in found if self.has_devices((claim.gpu,)))
+        claims = unledgered_of(self.claims, self.holdings, self.holders, self.sharers)
+        return tuple(claim for claim in claims if self.has_devices((claim.gpu,)))
 
     @property
     def left_to_dra(self) -> frozenset[str]:
@@ -178,8 +178,8 @@ class NodeView:
 
     def nics_near(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the RDMA devices under the switches of these GPUs, in their order; of other nodes' GPUs nothing is known."""
-        known = self.payloads.topology.value
-        return known.nics_near(gpu for gpu in gpus if gpu in self.uuids) if known else ()
+        topology = self.payloads.topology.value
+        return topology.nics_near(gpu for gpu in gpus if gpu in self.uuids) if topology else ()
 
     def claims_of(self, uid: str) -> tuple[Claim, ...]:
         """Return the claims of one pod."""
@@ -226,10 +226,10 @@ class NodeView:
         kept: Held = NOTHING_HELD,
     ) -> Decision:
         """Return the same as if holds yielded: beside them where that fits, else beside those that never yield (`kept`)."""
-        found = self.decide_for(uid, request, held_for_others, to_come, rails)
-        if held_for_others and isinstance(found, Rejection):
+        verdict = self.decide_for(uid, request, held_for_others, to_come, rails)
+        if held_for_others and isinstance(verdict, Rejection):
             return self.decide_for(uid, request, kept, to_come, rails)
-        return found
+        return verdict
 
     def how_many_fit(self, uid: str, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> int:
         """Return how many pods like this one, which may have claims here, fit one after the other."""
@@ -242,13 +242,13 @@ class NodeView:
 
         A GPU may be kept by several. Linear in GPUs, claims and pods.
         """
-        gpus, found = self.payloads.topology.value, {}
+        gpus, taken = self.payloads.topology.value, {}
         for owner, devices in self._taken().items():
-            found[owner] = self.excluded_by(devices)
+            taken[owner] = self.excluded_by(devices)
             if gpus and self.plugin_chooses:
                 across = excluded_across(self.devices, self.silicon, devices)
-                found[owner] |= chosen_blindly(gpus, across & self.fit) if across else 0
-        return found
+                taken[owner] |= chosen_blindly(gpus, across & self.fit) if across else 0
+        return taken
 
     def taken_across(self) -> dict[str | tuple[str, str], int]:
         """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
@@ -392,13 +392,13 @@ def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:
     """Return a holder of each GPU that anybody still holds, whole or in parts."""
-    found = {}
+    holders = {}
     for gpu, who in observed.gpus.items():
-        for each in (who, *observed.shared.get(gpu, ())):
-            if not evidence.is_stale(each):
-                found[gpu] = each
+        for holder in (who, *observed.shared.get(gpu, ())):
+            if not evidence.is_stale(holder):
+                holders[gpu] = holder
                 break
-    return found
+    return holders
 
 
 def _sharers(observed: Observed, evidence: Evidence) -> dict[str, tuple[Sharer, ...]]:

@@ -23,13 +23,13 @@ class PodFeed:
         """Return what has to be kept of a pod until it is told; of most of a cluster's pods that is next to nothing."""
         if self._state.agents.is_one(pod):
             return pod
-        asked = asked_by(pod, self._state.resource)
-        return lean(pod, asked) if asked.names_gpus else cpu_only(pod, asked)
+        demand = asked_by(pod, self._state.resource)
+        return lean(pod, demand) if demand.names_gpus else cpu_only(pod, demand)
 
     def knows(self, metadata: ObjectMeta) -> bool:
         """Whether everybody has this version of a pod already: live replies tell nobody what it takes of its node's CPU."""
-        known = self._state.pods.get(metadata.uid)
-        return known is not None and known.node is None and is_same_version(metadata, known.pod.metadata)
+        cached = self._state.pods.get(metadata.uid)
+        return cached is not None and cached.node is None and is_same_version(metadata, cached.pod.metadata)
 
     def replaced(self, objects: Sequence[Pod], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all pods that exist."""

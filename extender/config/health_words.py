@@ -77,10 +77,10 @@ def condition(text: str) -> HealthWord:
     ('True', 'False', 'False')
     """
     name, _, status = text.partition("=")
-    known = next(
+    usual = next(
         (word.value for word in KNOWN if word.kind is WordKind.CONDITION and fnmatchcase(name, word.name)), "True"
     )
-    return HealthWord(WordKind.CONDITION, name, status or known)
+    return HealthWord(WordKind.CONDITION, name, status or usual)
 
 
 def label(text: str) -> HealthWord:

@@ -48,12 +48,12 @@ class DeviceClasses:
         """Check once; an answer that says nothing leaves what is known."""
         try:
             status, body = await self._send(Request("GET", PATH))
-            found = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
+            classes = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
         except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if status not in (200, 404):  # 404: the API server knows of no DRA
             return
-        names = (item.metadata.name for item in found if item.spec.extended_resource_name == self._resource)
+        names = (item.metadata.name for item in classes if item.spec.extended_resource_name == self._resource)
         before, self.mapping = self.mapping, next(names, None)
         if (self.mapping is None) == (before is None):
             return

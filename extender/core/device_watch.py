@@ -85,7 +85,11 @@ class DeviceWatch:
         """Tell whether both have been heard of lately."""
         now = asyncio.get_running_loop().time()
         since = now - self._silence_seconds
-        silent = [each for each in (self._slices, self._held) if not each.synced.is_set() or each.heard_at < since]
+        silent = [
+            reflector
+            for reflector in (self._slices, self._held)
+            if not reflector.synced.is_set() or reflector.heard_at < since
+        ]
         trouble = f"{silent[0].name}: {silent[0].trouble or 'silent'}" if silent else None
         self._settle(watching=not silent, trouble=trouble)
 

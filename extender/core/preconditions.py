@@ -67,9 +67,9 @@ class Preconditions:
 
     async def _somebody(self) -> Pod | None:
         """Return a pod to try it on, a bound one if there is one; where none asks for GPUs, any other will do."""
-        known = (pod.pod for pod in self._pods)
-        if found := min(known, key=lambda pod: (pod.spec.node_name is None, pod.metadata.uid), default=None):
-            return found
+        pods = (pod.pod for pod in self._pods)
+        if pod_to_ask := min(pods, key=lambda pod: (pod.spec.node_name is None, pod.metadata.uid), default=None):
+            return pod_to_ask
         status, body = await self._send(Request("GET", "/api/v1/pods?limit=1"))
         try:
             listed = (read_page(body).items or []) if status == 200 else []

@@ -131,5 +131,5 @@ def _numbers(version: str) -> tuple[int, ...]:
     >>> _numbers("v1.36.2-gke.100"), _numbers("0.2.0"), _numbers("unknown")
     ((1, 36, 2), (0, 2, 0), ())
     """
-    found = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
-    return tuple(map(int, found[1].split("."))) if found else ()
+    match = re.match(r"v?([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
+    return tuple(map(int, match[1].split("."))) if match else ()

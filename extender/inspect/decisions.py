@@ -66,12 +66,20 @@ class Decision:
     @property
     def instead(self) -> str:
         """What it was preferred to, and what that would have cost, for people."""
-        other = self.alternative
-        if other is None:
+        alternative = self.alternative
+        if alternative is None:
             return "no other node is known that it fitted on then"
-        rate = "" if other.gb_per_s is None else f"predicted {_beside(other.gb_per_s, self.gb_per_s, 0, ' GB/s')}"
-        loss = "" if other.loss is None else f"pods to come would lose {_beside(other.loss, self.loss, 2, ' points')}"
-        return "; ".join(filter(None, (f"preferred to {other.node}", rate, loss)))
+        rate = (
+            ""
+            if alternative.gb_per_s is None
+            else f"predicted {_beside(alternative.gb_per_s, self.gb_per_s, 0, ' GB/s')}"
+        )
+        loss = (
+            ""
+            if alternative.loss is None
+            else f"pods to come would lose {_beside(alternative.loss, self.loss, 2, ' points')}"
+        )
+        return "; ".join(filter(None, (f"preferred to {alternative.node}", rate, loss)))
 
 
 def _beside(there: float, here: float | None, digits: int, unit: str) -> str:
@@ -105,13 +113,15 @@ class Decisions:
 
     def of(self, uid: str) -> Decision | None:
         """Return how a pod was decided about, where that is remembered; it was bound once."""
-        return next((each for each in self._newest_first() if each.uid == uid), None)
+        return next((decision for decision in self._newest_first() if decision.uid == uid), None)
 
     def page(self, limit: int, after: int | None = None) -> DecisionPage:
         """Return the newest ones, or those older than number `after`."""
-        older = (each for each in self._newest_first() if after is None or each.number < after)
-        found = tuple(islice(older, limit + 1))
-        return DecisionPage(decisions=found[:limit], next=found[limit - 1].number if len(found) > limit else None)
+        older = (decision for decision in self._newest_first() if after is None or decision.number < after)
+        decisions = tuple(islice(older, limit + 1))
+        return DecisionPage(
+            decisions=decisions[:limit], next=decisions[limit - 1].number if len(decisions) > limit else None
+        )
 
     def _newest_first(self) -> Iterator[Decision]:
-        return (found for number in reversed(self._kept) if (found := self._kept.get(number)))
+        return (decision for number in reversed(self._kept) if (decision := self._kept.get(number)))

@@ -50,8 +50,10 @@ class Drift(Answer):
 
 def drift(state: ClusterState) -> Drift:
     """Return every difference, by node and pod; linear in pods with GPUs."""
-    found = (each for name in node_names(state) for each in rows(name, partial(_differences, state.views[name])))
-    return Drift(differences=tuple(found))
+    differences = (
+        difference for name in node_names(state) for difference in rows(name, partial(_differences, state.views[name]))
+    )
+    return Drift(differences=tuple(differences))
 
 
 def _differences(view: NodeView) -> Iterator[Difference]:

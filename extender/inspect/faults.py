@@ -36,29 +36,29 @@ class Faults:
     def of(self, position: int) -> tuple[str, ...]:
         """Say what is wrong with a device, its own faults first; of one that has none, why it is not given away if so."""
         view, uuid, gpu = self._view, self._view.devices[position], self._gpu_of(position)
-        found = list(_reasons(self._status.get(uuid)))
+        reasons = list(_reasons(self._status.get(uuid)))
         if position >= len(self._gpus) and self._node is not None:
             index = self._node.indexes[position]
-            found += [f"GPU {index}: {reason}" for reason in self._reasons_if_sick(gpu)]
+            reasons += [f"GPU {index}: {reason}" for reason in self._reasons_if_sick(gpu)]
         if self._is_sliced(position):
-            found.append(SLICED)
+            reasons.append(SLICED)
         if uuid in self._foreign:
-            found.append(FOREIGN)
+            reasons.append(FOREIGN)
         if claims := view.dra.held.get(gpu):
-            found.append(HELD_BY_CLAIM + _named(claims))
+            reasons.append(HELD_BY_CLAIM + _named(claims))
         if taint := view.dra.tainted.get(gpu):
-            found.append(TAINTED + taint)
+            reasons.append(TAINTED + taint)
         if gpu in view.not_owned:
-            found.append(NOT_OWNED)
+            reasons.append(NOT_OWNED)
         if uuid in self._shared:
             pods = dict.fromkeys(f"{who.namespace}/{who.name}" for who in self._shared[uuid])
-            found.append(f"held in parts by {', '.join(pods)}")
-        found += dict.fromkeys(sentence for excluded, sentence in self._across if excluded.across(uuid))
+            reasons.append(f"held in parts by {', '.join(pods)}")
+        reasons += dict.fromkeys(sentence for excluded, sentence in self._across if excluded.across(uuid))
         if view.shape.closed is not None:
-            found.append(view.shape.closed)
-        if not found and uuid not in self._claimed and not view.usable >> position & 1:
-            found.append(RECORDED)
-        return tuple(found)
+            reasons.append(view.shape.closed)
+        if not reasons and uuid not in self._claimed and not view.usable >> position & 1:
+            reasons.append(RECORDED)
+        return tuple(reasons)
 
     def _gpu_of(self, position: int) -> str:
         """Return the UUID of a GPU, or of the one that a slice is cut out of."""
@@ -91,12 +91,12 @@ def _across(view: NodeView) -> list[tuple[Excluded, str]]:
         if standing is not Standing.FREE
     }
     taken |= {(gpu, f"{who.namespace}/{who.name}") for gpu, who in view.holders.items()}
-    silicon, found = view.silicon, list[tuple[Excluded, str]]()
+    silicon, sentences = view.silicon, list[tuple[Excluded, str]]()
     for gpu, pod in sorted(taken):
         is_gone = silicon.is_gone(gpu)
         if is_gone or (silicon.slices and gpu not in silicon.slices):
-            found.append((silicon.excluded_by((gpu,)), f"{pod} {HAS_EARLIER if is_gone else HAS_WHOLE}"))
-    return found
+            sentences.append((silicon.excluded_by((gpu,)), f"{pod} {HAS_EARLIER if is_gone else HAS_WHOLE}"))
+    return sentences
 
 
 def _named(claims: tuple[str, ...]) -> str:

@@ -135,8 +135,8 @@ class RoomCounter:
             now[plain] += nodes
             empty[replace(plain, free=fit, hidden=0)] += nodes
         before, self._known = self._known, {}
-        found = {1 << power: Fits() for power in range(largest.bit_length())}
-        for gpus, fits in found.items():
+        rooms = {1 << power: Fits() for power in range(largest.bit_length())}
+        for gpus, fits in rooms.items():
             for shape, nodes in now.items():
                 fits.now += nodes * self._how_many_fit(before, shape, gpus)
                 fits.by_count += nodes * ((shape.free & shape.devices_for(_request(gpus))).bit_count() // gpus)
@@ -144,7 +144,7 @@ class RoomCounter:
             for shape, nodes in empty.items():
                 fits.empty += nodes * self._how_many_fit(before, shape, gpus)
                 yield
-        return found
+        return rooms
 
     def _how_many_fit(self, before: Mapping[tuple[Shape, int], _Counted], shape: Shape, gpus: int) -> int:
         key, weights = (shape, gpus), shape.topology_class.appraised if shape.topology_class else None
@@ -169,8 +169,8 @@ def _how_many_fit(shape: Shape, gpus: int) -> int:
 
 
 def _most(state: ClusterState, views: list[NodeView], gpus: int, counted: _Count) -> tuple[InTheWay, ...]:
-    found = (each for view in views for each in rows(view.name, partial(_in_the_way, state, view, gpus, counted)))
-    return tuple(nsmallest(SHOWN, found, key=lambda each: (-each.room, each.gpus, each.namespace, each.name)))
+    pods = (pod for view in views for pod in rows(view.name, partial(_in_the_way, state, view, gpus, counted)))
+    return tuple(nsmallest(SHOWN, pods, key=lambda pod: (-pod.room, pod.gpus, pod.namespace, pod.name)))
 
 
 def _in_the_way(state: ClusterState, view: NodeView, gpus: int, counted: _Count) -> Iterator[InTheWay]:
@@ -178,7 +178,7 @@ def _in_the_way(state: ClusterState, view: NodeView, gpus: int, counted: _Count)
     for owner, held in taken.items():
         pod = state.pods.get(owner) if isinstance(owner, str) else None
         key = pod.key if pod else owner
-        freed = held & view.fit & ~reduce(or_, (mask for other, mask in taken.items() if other != owner), 0)
+        freed = held & view.fit & ~reduce(or_, (mask for holder, mask in taken.items() if holder != owner), 0)
         room = counted(replace(view.shape, free=view.shape.free | freed), gpus) - now
         if room > 0 and isinstance(key, tuple):
             yield InTheWay(namespace=key[0], name=key[1], node=view.name, gpus=held.bit_count(), room=room)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.request.domains import OURS
 
 
@@ -35,17 +35,17 @@ class GroupInfo(BaseModel):
         return f"group {self.name}{whose} ({self.affinity}): {self.to_come} to come, {begun}{where}"
 
 
-def group_info(state: ClusterState, asked: Asked) -> GroupInfo | None:
+def group_info(state: ClusterState, context: PodContext) -> GroupInfo | None:
     """Return how the pod's group stands, `None` for a pod on its own."""
-    if asked.group is None:
+    if context.group is None:
         return None
-    group, progress = asked.group, asked.progress(state)
+    group, progress = context.group, context.progress(state)
     domains = {place.domain(group.level)[1] for place in progress.placed}
     return GroupInfo(
         name=group.name,
         source=group.source,
         affinity=f"required-{group.level}" if group.required else group.level,
-        to_come=progress.rest - bool(asked.pod.spec.node_name),
-        nodes=tuple(asked.siblings_on(state)),
+        to_come=progress.rest - bool(context.pod.spec.node_name),
+        nodes=tuple(context.siblings_on(state)),
         domains=tuple(sorted(name for name in domains if name is not None)),
     )

@@ -41,7 +41,7 @@ from extender.inspect.words import (
     unknown_holders_of,
 )
 from extender.kit.clock import Instant
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError
@@ -288,38 +288,38 @@ def pod_infos(state: ClusterState, pods: Iterable[GpuPod]) -> list[PodInfo]:
 
 def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:
     """Say where a pod could go and why not elsewhere, as filter and prioritize would; `None` when it is not known."""
-    found = state.pods.find(namespace, name)
-    if found is None:
+    gpu_pod = state.pods.find(namespace, name)
+    if gpu_pod is None:
         return None
     try:
-        asked = Asked.read(state, found.pod, now)
+        context = PodContext.read(state, gpu_pod.pod, now)
     except RequestError as error:
         return Explanation(
-            pod=pod_info(state, found),
+            pod=pod_info(state, gpu_pod),
             fits=(),
             refusals=(),
             problem=str(error),
-            scheduler_problem=scheduler_problem(state, found.pod),
+            scheduler_problem=scheduler_problem(state, gpu_pod.pod),
         )
-    if found.node is not None:
-        group = group_info(state, asked)
-        return Explanation(pod=pod_info(state, found), group=group, fits=(), refusals=(), problem=None)
-    return explained(state, pod_info(state, found), asked)
+    if gpu_pod.node is not None:
+        group = group_info(state, context)
+        return Explanation(pod=pod_info(state, gpu_pod), group=group, fits=(), refusals=(), problem=None)
+    return explained(state, pod_info(state, gpu_pod), context)
 
 
-def explained(state: ClusterState, pod: PodInfo, asked: Asked) -> Explanation:
+def explained(state: ClusterState, pod: PodInfo, context: PodContext) -> Explanation:
     """Say where it could go and why not elsewhere; it need not exist."""
-    judgement = Judgement.of(state, asked)
+    judgement = Judgement.of(state, context)
     verdicts = judgement.verdicts(sorted(state.views))
     best = islice(judgement.ranking.best_first(), SHOWN_FITS)
     return Explanation(
         pod=pod,
-        group=group_info(state, asked),
-        new_nodes=new_nodes(state, asked),
+        group=group_info(state, context),
+        new_nodes=new_nodes(state, context),
         fits=tuple(_fit(state.views[name], verdicts[name]) for name in best),
         refusals=_refusals(verdicts.items()),
         problem=None,
-        scheduler_problem=scheduler_problem(state, asked.pod),
+        scheduler_problem=scheduler_problem(state, context.pod),
     )
 
 

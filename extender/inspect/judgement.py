@@ -8,7 +8,7 @@ from typing import Self
 
 from extender.cluster.objects.constraints import why_not
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.filter_prioritize import STEPS_BACK
 from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
@@ -30,18 +30,18 @@ class Judgement:
     """Nodes that labels or taints keep the pod from: kube-scheduler would not ask about them."""
 
     @classmethod
-    def of(cls, state: ClusterState, asked: Asked) -> Self:
+    def of(cls, state: ClusterState, context: PodContext) -> Self:
         """Put the pod to all nodes, with as much searching as one call may do."""
-        looks = ((name, why_not(asked.pod, view.node)) for name, view in state.views.items())
+        looks = ((name, why_not(context.pod, view.node)) for name, view in state.views.items())
         barred = {name: why for name, why in looks if why}
         names = Names(frozenset(state.views), frozenset(barred))
         with state.effort.bounded():
-            return cls(asked.rank_for_now(state, names), tuple(asked.away(state)), barred)
+            return cls(context.rank_for_now(state, names), tuple(context.away(state)), barred)
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
         """Return the verdicts on these nodes, in their order."""
-        found = self.ranking.verdicts([name for name in names if name not in self.barred])
+        verdicts = self.ranking.verdicts([name for name in names if name not in self.barred])
         if self.ranking.best not in self.away:
-            fitting = (name for name in self.away if isinstance(found.get(name), Placement))
-            found |= dict.fromkeys(fitting, STEPPING_BACK)
-        return {name: self.barred.get(name) or found[name] for name in names}
+            fitting = (name for name in self.away if isinstance(verdicts.get(name), Placement))
+            verdicts |= dict.fromkeys(fitting, STEPPING_BACK)
+        return {name: self.barred.get(name) or verdicts[name] for name in names}

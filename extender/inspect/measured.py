@@ -44,9 +44,11 @@ class MeasuredReport(Answer):
 
 def measured_sets(classes: Iterable[TopologyClass]) -> tuple[MeasuredSet, ...]:
     """Return the figures in force on these classes of machines, each kind of machine once."""
-    by_kind = {each.kind: each for each in classes if each.measured_sets is not None}
-    found = [row for kind, each in by_kind.items() for row in _rows(kind, each)]
-    return tuple(sorted(found, key=lambda row: (-abs(row.error_ratio), row.machine, row.gpus)))
+    by_kind = {
+        topology_class.kind: topology_class for topology_class in classes if topology_class.measured_sets is not None
+    }
+    measured = [row for kind, topology_class in by_kind.items() for row in _rows(kind, topology_class)]
+    return tuple(sorted(measured, key=lambda row: (-abs(row.error_ratio), row.machine, row.gpus)))
 
 
 def _rows(kind: str, topology_class: TopologyClass) -> Iterable[MeasuredSet]:

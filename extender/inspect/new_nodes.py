@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 
 
 class NewNodes(BaseModel):
@@ -26,7 +26,7 @@ class NewNodes(BaseModel):
         return "; ".join(filter(None, (fits, asks))) or "would fit on a new node of no known group"
 
 
-def new_nodes(state: ClusterState, asked: Asked) -> NewNodes | None:
+def new_nodes(state: ClusterState, asked: PodContext) -> NewNodes | None:
     """Say what a new node would do for a pod; `None` where no group of nodes is known, or not whether it would share GPUs."""
     if asked.request.is_share or not any(True for _ in state.node_groups):
         return None

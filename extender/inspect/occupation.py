@@ -29,18 +29,18 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
     holders = observed.gpus if observed else {}
     conflicts, left_to_dra = view.conflicts.keys() | view.disputed, view.left_to_dra
     shared = {gpu.position for gpu in view.shape.shares.shared}
-    found = []
+    states = []
     for position, uuid in enumerate(view.devices):
         if uuid not in conflicts and (uuid in view.uses or position in shared):
-            found.append(_of_shared(view, uuid))
+            states.append(_of_shared(view, uuid))
             continue
         owner = claims.get(uuid) or holders.get(uuid)
         found_there = owner is not None or uuid in left_to_dra
         state = _state(view, position, held, claimed=uuid in claims, found=found_there)
         state = "conflict" if uuid in conflicts else state
         pod = f"{owner.namespace}/{owner.name}" if owner else None
-        found.append(Occupation(state, pod, owner.container if owner else None))
-    return found
+        states.append(Occupation(state, pod, owner.container if owner else None))
+    return states
 
 
 def _of_shared(view: NodeView, uuid: str) -> Occupation:

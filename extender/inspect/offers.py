@@ -30,8 +30,8 @@ def offers_of(view: NodeView) -> tuple[OfferInfo, ...]:
     if status is None or topology is None:
         return ()
     offers = {gpu.uuid: gpu.offers for gpu in status.gpus}
-    found: dict[str, list[int]] = {}
+    by_offer: dict[str, list[int]] = {}
     for uuid, gpu in zip(view.uuids, topology.node.gpus, strict=True):
         if (offered := offers.get(uuid)) is not None:
-            found.setdefault(in_words(offered), []).append(gpu.index)
-    return tuple(OfferInfo(gpus=tuple(gpus), offered=words) for words, gpus in found.items())
+            by_offer.setdefault(in_words(offered), []).append(gpu.index)
+    return tuple(OfferInfo(gpus=tuple(gpus), offered=words) for words, gpus in by_offer.items())

@@ -38,15 +38,15 @@ class Place(Answer):
 
 def places(state: ClusterState, within: Location = _NOWHERE) -> Search[tuple[Place, ...]]:
     """Search for the places next below `within`, by name; none where nobody has said any. Linear in nodes, some a step."""
-    found = defaultdict[Location, _Sums](lambda: _NONE)
+    by_location = defaultdict[Location, _Sums](lambda: _NONE)
     names = node_names(state)
     while step := list(islice(names, _STEP)):
         for name in step:
             if view := state.views.get(name):
                 location = _location(state, name)
-                found[location] = _sum(found[location], _part(view))
+                by_location[location] = _sum(by_location[location], _part(view))
         yield
-    return _places({location: sums for location, sums in found.items() if _is_inside(location, within)}, within)
+    return _places({location: sums for location, sums in by_location.items() if _is_inside(location, within)}, within)
 
 
 def _part(view: NodeView) -> _Sums:
@@ -59,12 +59,12 @@ def _sum(one: _Sums, other: _Sums) -> _Sums:
 
 def _places(inside: Mapping[Location, _Sums], within: Location) -> tuple[Place, ...]:
     for level in _below(within):
-        found = defaultdict[str | None, _Sums](lambda: _NONE)
+        by_domain = defaultdict[str | None, _Sums](lambda: _NONE)
         for location, sums in inside.items():
             domain = location.domain(level)[1]
-            found[domain] = _sum(found[domain], sums)
-        if found.keys() - {None}:
-            ordered = sorted(found.items(), key=lambda item: (item[0] is None, item[0] or ""))
+            by_domain[domain] = _sum(by_domain[domain], sums)
+        if by_domain.keys() - {None}:
+            ordered = sorted(by_domain.items(), key=lambda item: (item[0] is None, item[0] or ""))
             return tuple(_place(level, name, sums) for name, sums in ordered)
     return ()
 

@@ -10,11 +10,11 @@ from topology.bandwidth.rings import members_of
 
 def shared_nics(state: ClusterState, view: NodeView) -> list[tuple[str, ...]]:
     """Return for each GPU by position which NIC it shares with whom, in words; of the pod that has the GPU itself nothing."""
-    found: list[list[str]] = [[] for _ in view.uuids]
+    sentences: list[list[str]] = [[] for _ in view.uuids]
     names = {claim.uid: f"{claim.namespace}/{claim.name}" for claim, _ in view.claims}
     for uid, on_its_rails in on_the_network(state, view):
         theirs = view.nics_near(claim.gpu for claim in view.claims_of(uid))
         for i in members_of(on_its_rails & ~view.claimed_by(uid)):
             shared = [nic for nic in view.nics_near(view.uuids[i : i + 1]) if nic in theirs]
-            found[i].append(f"shares NIC {', '.join(shared)} with {names[uid]}")
-    return [*map(tuple, found)]
+            sentences[i].append(f"shares NIC {', '.join(shared)} with {names[uid]}")
+    return [*map(tuple, sentences)]

@@ -56,18 +56,18 @@ class RoomHistory:
 
     def over_time(self) -> RoomOverTime:
         """Return all of it, by size; linear in counts and sizes."""
-        counts = [each.fits for each in self._counts]
+        counts = [count.fits for count in self._counts]
         return RoomOverTime(
-            times=tuple(each.at for each in self._counts),
+            times=tuple(count.at for count in self._counts),
             sizes=tuple(_size(gpus, counts) for gpus in sorted({gpus for fits in counts for gpus in fits})),
         )
 
 
 def _size(gpus: int, counts: list[Mapping[int, Fits]]) -> SizeOverTime:
-    found = [fits.get(gpus) for fits in counts]
+    of_size = [fits.get(gpus) for fits in counts]
     return SizeOverTime(
         gpus=gpus,
-        now=tuple(fits and fits.now for fits in found),
-        by_count=tuple(fits and fits.by_count for fits in found),
-        empty=tuple(fits and fits.empty for fits in found),
+        now=tuple(fits and fits.now for fits in of_size),
+        by_count=tuple(fits and fits.by_count for fits in of_size),
+        empty=tuple(fits and fits.empty for fits in of_size),
     )

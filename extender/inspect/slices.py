@@ -40,14 +40,14 @@ class SliceInfo(BaseModel):
 def slices_of(view: NodeView, occupied: Sequence[Occupation], faults: Faults) -> Iterable[SliceInfo]:
     """Yield the slices of a node, by GPU and place; what has become of each device is given by position."""
     node = view.shape.topology_class.node if view.shape.topology_class else None
-    for position, each in enumerate(node.slices if node else (), len(view.uuids)):
+    for position, mig_slice in enumerate(node.slices if node else (), len(view.uuids)):
         yield SliceInfo(
-            gpu=each.gpu,
-            profile=each.profile,
+            gpu=mig_slice.gpu,
+            profile=mig_slice.profile,
             uuid=view.devices[position],
-            memory_bytes=each.memory_bytes,
-            start=each.start,
-            size=each.size,
+            memory_bytes=mig_slice.memory_bytes,
+            start=mig_slice.start,
+            size=mig_slice.size,
             state=occupied[position].state,
             pod=occupied[position].pod,
             container=occupied[position].container,

@@ -10,7 +10,7 @@ from extender.inspect.inspection import Explanation, PodInfo, explained
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.pods import what_counts
 from extender.kit.clock import Instant
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.errors import RequestError
 
 
@@ -22,7 +22,7 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
     metadata = replace(pod.metadata, uid="", resource_version="", creation_timestamp=None)
     pod = replace(pod, metadata=metadata)
     try:
-        asked = Asked.read(state, pod, now)
+        context = PodContext.read(state, pod, now)
     except RequestError as error:
         return Explanation(
             pod=_info(pod, None),
@@ -31,11 +31,11 @@ def what_if(state: ClusterState, pod: Pod, now: Instant) -> Explanation:
             problem=str(error),
             scheduler_problem=scheduler_problem(state, pod),
         )
-    if not asked.request.asks:
+    if not context.request.asks:
         whole, slices, shares = what_counts(state.resource)
         problem = f"it asks for none of {whole}, {slices} and {shares}"
         return Explanation(pod=_info(pod, 0), fits=(), refusals=(), problem=problem)
-    return explained(state, _info(pod, asked.request.gpus, asked.request.memory_gib), asked)
+    return explained(state, _info(pod, context.request.gpus, context.request.memory_gib), context)
 
 
 def _info(pod: Pod, gpus: int | None, shares_gib: tuple[int, ...] = ()) -> PodInfo:

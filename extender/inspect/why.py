@@ -21,7 +21,7 @@ from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.taken import who_has
 from extender.kit.clock import Instant
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
 
@@ -103,36 +103,36 @@ def why(
         decisions: What is remembered of pods that were bound.
 
     """
-    found = state.pods.find(namespace, name)
-    if found is None:
+    gpu_pod = state.pods.find(namespace, name)
+    if gpu_pod is None:
         return None
-    pod = pod_info(state, found)
+    pod = pod_info(state, gpu_pod)
     try:
-        asked = Asked.read(state, found.pod, now)
+        context = PodContext.read(state, gpu_pod.pod, now)
     except RequestError as error:
-        return Why(pod=pod, problem=str(error), scheduler_problem=scheduler_problem(state, found.pod))
-    if found.node is not None:
-        return Why(pod=pod, group=group_info(state, asked), decision=decisions.of(found.uid) if decisions else None)
+        return Why(pod=pod, problem=str(error), scheduler_problem=scheduler_problem(state, gpu_pod.pod))
+    if gpu_pod.node is not None:
+        return Why(pod=pod, group=group_info(state, context), decision=decisions.of(gpu_pod.uid) if decisions else None)
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
-    held = state.holds.others(found.uid, now.monotonic)
-    verdicts = Judgement.of(state, asked).verdicts(names[:limit])
+    held = state.holds.others(gpu_pod.uid, now.monotonic)
+    verdicts = Judgement.of(state, context).verdicts(names[:limit])
     return Why(
         pod=pod,
-        group=group_info(state, asked),
-        new_nodes=new_nodes(state, asked),
-        scheduler_problem=scheduler_problem(state, found.pod),
-        nodes=tuple(_verdict(state, asked, held, name, verdict) for name, verdict in verdicts.items()),
+        group=group_info(state, context),
+        new_nodes=new_nodes(state, context),
+        scheduler_problem=scheduler_problem(state, gpu_pod.pod),
+        nodes=tuple(_verdict(state, context, held, name, verdict) for name, verdict in verdicts.items()),
         next=names[limit - 1] if len(names) > limit else None,
     )
 
 
 def _verdict(
-    state: ClusterState, asked: Asked, held: Mapping[str, Held], name: str, verdict: Placement | Rejection
+    state: ClusterState, context: PodContext, held: Mapping[str, Held], name: str, verdict: Placement | Rejection
 ) -> NodeVerdict:
     if isinstance(verdict, Placement):
         return NodeVerdict(node=name, fits=True, best=best_set(state.views[name], verdict), score=verdict.score)
     taken = ""
-    if verdict.reason is Reason.TOO_FEW_FREE and not asked.request.is_share:
+    if verdict.reason is Reason.TOO_FEW_FREE and not context.request.is_share:
         taken = who_has(state.views[name], held.get(name, NOTHING).touched)
     return NodeVerdict(
         node=name,

@@ -57,7 +57,7 @@ class Leftover:
         within = f"/namespaces/{quote(self.namespace, safe='')}/pods" if self.kind == "pod" else "/nodes"
         path = f"/api/v1{within}/{quote(self.name, safe='')}"
         annotations = {"metadata": {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}}
-        gone = [{"$patch": "delete", "type": each} for each in self.conditions]
+        gone = [{"$patch": "delete", "type": condition} for condition in self.conditions]
         conditions = {"metadata": {"uid": self.uid}, "status": {"conditions": gone}}
         return (
             *((_patch(path, annotations, "merge"),) if self.keys else ()),
@@ -66,7 +66,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClusterLeftovers:
     """What there is in a cluster."""
 
     leftovers: tuple[Leftover, ...]
@@ -76,17 +76,17 @@ class Found:
     """Objects too large to be looked at."""
 
 
-async def find(config: Kubeconfig) -> Found:
+async def find(config: Kubeconfig) -> ClusterLeftovers:
     """Look at all nodes and pods; raises as `list_objects` does."""
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         nodes = await list_objects(api.resource("/api/v1/nodes"), decoder(Node), _bare_node)
         pods = await list_objects(api.resource("/api/v1/pods"), decoder(Pod), _bare_pod)
     label, name = OURS
     writers = (pod.metadata for pod in pods.objects if (pod.metadata.labels or {}).get(label) == name)
-    return Found(
+    return ClusterLeftovers(
         (*_leftovers("node", nodes), *_leftovers("pod", pods)),
         tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in writers)),
-        tuple(each.metadata.name for listed in (nodes, pods) for each in listed.unread),
+        tuple(item.metadata.name for listed in (nodes, pods) for item in listed.unread),
     )
 
 
@@ -117,7 +117,11 @@ def _patch(path: str, body: object, kind: str) -> Request:
 
 
 def _bare_node(node: Node) -> Node | None:
-    ours = [NodeCondition(each.type) for each in node.status.conditions or () if each.type == keys.GPUS_HEALTHY]
+    ours = [
+        NodeCondition(condition.type)
+        for condition in node.status.conditions or ()
+        if condition.type == keys.GPUS_HEALTHY
+    ]
     metadata = _bare(node.metadata)
     if metadata is None and not ours:
         return None
@@ -147,14 +151,14 @@ def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
 
 
 def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
-    for each in sorted(listed.objects, key=lambda item: (item.metadata.namespace, item.metadata.name)):
+    for item in sorted(listed.objects, key=lambda item: (item.metadata.namespace, item.metadata.name)):
         conditions = (
-            tuple(condition.type for condition in each.status.conditions or ()) if isinstance(each, Node) else ()
+            tuple(condition.type for condition in item.status.conditions or ()) if isinstance(item, Node) else ()
         )
-        annotations, found = tuple(sorted(each.metadata.annotations or ())), each.metadata
-        stands_for = StandsFor.read(each) if isinstance(each, Pod) else None
+        annotations, metadata = tuple(sorted(item.metadata.annotations or ())), item.metadata
+        stands_for = StandsFor.read(item) if isinstance(item, Pod) else None
         if stands_for:
             key = (keys.PLACEHOLDER_FOR,)
-            yield Leftover(PLACEHOLDER, found.namespace, found.name, found.uid, key, stands_for=stands_for)
+            yield Leftover(PLACEHOLDER, metadata.namespace, metadata.name, metadata.uid, key, stands_for=stands_for)
         elif annotations or conditions:
-            yield Leftover(kind, found.namespace, found.name, found.uid, annotations, conditions)
+            yield Leftover(kind, metadata.namespace, metadata.name, metadata.uid, annotations, conditions)

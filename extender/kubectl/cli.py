@@ -57,9 +57,9 @@ from extender.kubectl.output import (
     print_what_if,
     print_why,
 )
-from extender.kubectl.reading import Source, ask, control_plane, fail, kubeconfig, read_cluster, say_no
+from extender.kubectl.reading import StateSource, ask, control_plane, fail, kubeconfig, read_cluster, say_no
 from extender.kubectl.replay import replay
-from extender.kubectl.snapshot import Heard, Snapshot, Unreadable
+from extender.kubectl.snapshot import AgentReadings, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
 from topology.annotations import keys
 
@@ -83,7 +83,7 @@ def plugin(print_version: Version = False) -> None:
 
 @verb(app, without=("scheduler_names",))
 def nodes(
-    source: Source,
+    source: StateSource,
     form: Form,
     watch: Watch = False,
 ) -> None:
@@ -100,7 +100,7 @@ def nodes(
 
 @verb(app, without=("scheduler_names",))
 def node(
-    source: Source,
+    source: StateSource,
     form: Form,
     name: Name,
 ) -> None:
@@ -115,7 +115,7 @@ def node(
 
 @verb(app, without=("tolerated_taints",))
 def pod(
-    source: Source,
+    source: StateSource,
     form: Form,
     name: Name,
     watch: Watch = False,
@@ -125,22 +125,24 @@ def pod(
     within = namespace or source.place.namespace
 
     def explained(state: ClusterState) -> Explanation:
-        told = _as_estimate(inspection.explain(state, within, name, source.now))
-        return told or _no_pod(source, within, name, namespaces_with(state, name))
+        explanation = _as_estimate(inspection.explain(state, within, name, source.now))
+        return explanation or _no_pod(source, within, name, namespaces_with(state, name))
 
     if watch:
         source.follow(lambda state: print_pod(explained(state), form))
         return
-    told = source.answer(lambda url: extender_client.explain(url, within, name), lambda: explained(source.state()))
-    if told is None:
+    explanation = source.answer(
+        lambda url: extender_client.explain(url, within, name), lambda: explained(source.state())
+    )
+    if explanation is None:
         _no_pod_there(source, within, name)
-    print_pod(told, form)
-    _end(told)
+    print_pod(explanation, form)
+    _end(explanation)
 
 
 @verb(app, "why", without=("tolerated_taints",))
 def why_not(
-    source: Source,
+    source: StateSource,
     form: Form,
     name: Name,
     node: Annotated[str, typer.Option("--node", help="This node only, with or without GPUs.")] = "",
@@ -153,19 +155,19 @@ def why_not(
         state = source.state()
         if node and node not in state.views:
             say_no(f"no node {node}")
-        told = _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
-        return told or _no_pod(source, within, name, namespaces_with(state, name))
+        answer = _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
+        return answer or _no_pod(source, within, name, namespaces_with(state, name))
 
-    told = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
-    if told is None:
+    answer = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
+    if answer is None:
         _no_pod_there(source, within, name)
-    print_why(told, form)
-    _end(told)
+    print_why(answer, form)
+    _end(answer)
 
 
 @verb(app, "what-if", without=("tolerated_taints",))
 def what_would_be(
-    source: Source,
+    source: StateSource,
     form: Form,
     manifest: Annotated[Path | None, typer.Option("-f", "--filename", help="A manifest with a pod, or `-`.")] = None,
     gpus: Annotated[
@@ -200,9 +202,9 @@ def what_would_be(
     # Of pods that are gone only an estimate can be had: the extender knows the cluster as it is.
     source = replace(source, extender=None) if gone else source
     within = namespace or source.place.namespace
-    asked = pod_from(manifest, within) if manifest else pod_of(*asks[0], wants, within)
+    hypothetical = pod_from(manifest, within) if manifest else pod_of(*asks[0], wants, within)
     try:
-        body = msgspec.json.encode(asked)
+        body = msgspec.json.encode(hypothetical)
     except TypeError as error:
         fail(f"{manifest}: {error}")
     pod = read(body)
@@ -211,25 +213,25 @@ def what_would_be(
         state = source.state({_pod_name(name, within) for name in gone})
         return what_if(state, pod, source.now).model_copy(update={"estimate": True})
 
-    told = source.answer(lambda url: extender_client.what_if(url, body), estimate)
-    print_what_if(told, form)
-    _end(told)
+    explanation = source.answer(lambda url: extender_client.what_if(url, body), estimate)
+    print_what_if(explanation, form)
+    _end(explanation)
 
 
 @verb(app, "status")
-def show_status(source: Source, form: Form) -> None:
+def show_status(source: StateSource, form: Form) -> None:
     """Show the whole cluster, each problem, and what to do about it. Exit 1 if there is a problem."""
-    told = status(source.state(), source.control_plane())
-    print_status(told, form)
-    if told.findings:
+    answer = status(source.state(), source.control_plane())
+    print_status(answer, form)
+    if answer.findings:
         raise typer.Exit(1)
 
 
 @verb(app, "fragmentation", without=("extender", "scheduler_names"))
-def show_fragmentation(source: Source, form: Form) -> None:
+def show_fragmentation(source: StateSource, form: Form) -> None:
     """Show how many pods of each size fit now, how many would in an empty cluster, and which pods are in the way."""
-    told = fragmentation(source.state())
-    print_fragmentation(told, form)
+    answer = fragmentation(source.state())
+    print_fragmentation(answer, form)
 
 
 @app.command("measured")
@@ -247,33 +249,33 @@ def show_measured(
     if extender is None:
         fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
     try:
-        told = extender_client.measured(extender)
-    except extender_client.NoAnswer as error:
+        report = extender_client.measured(extender)
+    except extender_client.ExtenderUnavailable as error:
         fail(f"the extender at {extender} does not answer: {error}")
-    print_measured(told, Form(output, not no_headers))
-    if told.problem or told.refused:
+    print_measured(report, Form(output, not no_headers))
+    if report.problem or report.refused:
         raise typer.Exit(1)
 
 
 @verb(app, "top", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_use(
-    source: Source,
+    source: StateSource,
     form: Form,
     name: Annotated[str, typer.Argument(metavar="[NODE]", help="This node only.")] = "",
     idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that a pod holds and does not use.")] = False,
 ) -> None:
     """Show the use of each GPU and who holds it, from the agents' metrics. Exit 1 if no agent answers."""
     heard, state = _heard(source, name), source.state()
-    names = [each for each in inspection.node_names(state) if name in ("", each)]
+    names = [node for node in inspection.node_names(state) if name in ("", node)]
     if name and not names:
         say_no(f"no node {name}")
-    told = top(inspection.nodes(state, names, source.now), heard, idle=idle)
-    print_top(told, form)
+    usage = top(inspection.nodes(state, names, source.now), heard, idle=idle)
+    print_top(usage, form)
     if names and not heard.told:
         raise typer.Exit(1)
 
 
-def _heard(source: Source, node: str) -> Heard:
+def _heard(source: StateSource, node: str) -> AgentReadings:
     if not isinstance(source.place, Snapshot):
         return ask(ask_agents(source.place, node))
     if source.place.use is None:
@@ -284,11 +286,11 @@ def _heard(source: Source, node: str) -> Heard:
 
 
 @verb(app, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
-def show_drift(source: Source, form: Form) -> None:
+def show_drift(source: StateSource, form: Form) -> None:
     """Show the pods whose GPUs differ from the plan or from the ledger. Exit 1 if there are any."""
-    told = drift(source.state())
-    print_drift(told, form)
-    if told.differences:
+    answer = drift(source.state())
+    print_drift(answer, form)
+    if answer.differences:
         raise typer.Exit(1)
 
 
@@ -302,22 +304,22 @@ def take_snapshot(
 ) -> None:
     """Write the cluster into a file for --snapshot, to examine it later or elsewhere. It holds no secrets."""
     place = kubeconfig(file, context)
-    found = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
+    snapshot = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
     if use:
-        found = replace(found, use=ask(ask_agents(place)))
+        snapshot = replace(snapshot, use=ask(ask_agents(place)))
     try:
-        found.write(to)
+        snapshot.write(to)
     except Unreadable as error:
         fail(str(error))
-    say(f"{to}: {len(found.nodes)} nodes, {len(found.pods)} pods", to=sys.stderr)
+    say(f"{to}: {len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods", to=sys.stderr)
 
 
 @verb(app, "replay", without=("extender", "tolerated_taints"))
-def decide_all(source: Source, form: Form) -> None:
+def decide_all(source: StateSource, form: Form) -> None:
     """Place all waiting pods one after the other, by their GPUs alone. Nothing is written. Exit 1 if one still waits."""
-    told = replay(source.state(), source.now)
-    print_replay(told, form)
-    if any(not step.pod.node for step in told.steps):
+    answer = replay(source.state(), source.now)
+    print_replay(answer, form)
+    if any(not step.pod.node for step in answer.steps):
         raise typer.Exit(1)
 
 
@@ -332,12 +334,12 @@ def main() -> None:
     app(prog_name="kubectl gputopo")
 
 
-def _as_estimate(told: Told | None) -> Told | None:
+def _as_estimate(answer: Told | None) -> Told | None:
     """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
-    return told and told.model_copy(update={"estimate": told.pod.node is None})
+    return answer and answer.model_copy(update={"estimate": answer.pod.node is None})
 
 
-def _no_pod_there(source: Source, namespace: str, name: str) -> NoReturn:
+def _no_pod_there(source: StateSource, namespace: str, name: str) -> NoReturn:
     """End with the no of an extender, which knows the pods of other namespaces."""
     here = source.answer(
         lambda url: extender_client.namespaces_with(url, name), lambda: namespaces_with(source.state(), name)
@@ -345,7 +347,7 @@ def _no_pod_there(source: Source, namespace: str, name: str) -> NoReturn:
     _no_pod(source, namespace, name, here)
 
 
-def _no_pod(source: Source, namespace: str, name: str, elsewhere: Sequence[str]) -> NoReturn:
+def _no_pod(source: StateSource, namespace: str, name: str, elsewhere: Sequence[str]) -> NoReturn:
     """End with a no; somebody who forgot the namespace is told where there is such a pod."""
     whole, slices, shares = what_counts(source.resource)
     hint = f"; there is one in {', '.join(elsewhere)}: say -n {elsewhere[0]}" if elsewhere else ""
@@ -357,7 +359,7 @@ def _pod_name(text: str, namespace: str) -> tuple[str, str]:
     return (within, name) if slash else (namespace, name)
 
 
-def _end(told: Explanation | Why) -> None:
+def _end(answer: Explanation | Why) -> None:
     """End with a no where the pod waits, and no node will do, or no scheduler asks for one."""
-    if told.pod.node is None and (told.scheduler_problem or not told.fits):
+    if answer.pod.node is None and (answer.scheduler_problem or not answer.fits):
         raise typer.Exit(1)

@@ -50,12 +50,12 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
     command = commands.get(before[0])
     if command is None:
         return [], NO_FILES
-    asked = next((found for found in _options(command) if before[-1] in found.opts and not found.is_flag), None)
-    if asked is not None:
-        values = ((value, "") for value in (Output if asked.name == "output" else ()))
-        return _beginning(last, values), FILES if asked.name in ("file", "manifest", "snapshot") else NO_FILES
+    option = next((option for option in _options(command) if before[-1] in option.opts and not option.is_flag), None)
+    if option is not None:
+        values = ((value, "") for value in (Output if option.name == "output" else ()))
+        return _beginning(last, values), FILES if option.name in ("file", "manifest", "snapshot") else NO_FILES
     if last.startswith("-"):
-        spelled = ((spelling, found.help) for found in _options(command) for spelling in found.opts)
+        spelled = ((spelling, option.help) for option in _options(command) for spelling in option.opts)
         return _beginning(last, spelled), NO_FILES
     names = _names(before) if before[0] in _NAMED and not _has_name(command, before[1:]) else ()
     return _beginning(last, ((name, "") for name in names if name.isprintable())), NO_FILES
@@ -63,13 +63,13 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
 
 def main() -> None:
     """Answer kubectl."""
-    found, directive = complete(sys.argv[1:])
-    print(*found, f":{directive}", sep="\n")
+    lines, directive = complete(sys.argv[1:])
+    print(*lines, f":{directive}", sep="\n")
 
 
 def _beginning(start: str, words: Iterable[tuple[str, str]]) -> list[str]:
-    found = sorted((word, meaning) for word, meaning in words if word.startswith(start))
-    return [f"{word}\t{meaning}" if meaning else word for word, meaning in found]
+    matching = sorted((word, meaning) for word, meaning in words if word.startswith(start))
+    return [f"{word}\t{meaning}" if meaning else word for word, meaning in matching]
 
 
 def _names(words: Sequence[str]) -> Iterable[str]:
@@ -99,7 +99,7 @@ def _options(command: Any) -> Iterator[Any]:
 
 def _has_name(command: Any, words: Sequence[str]) -> bool:
     """Whether one of the words is neither an option nor the value of one."""
-    takes_value = {spelling for found in _options(command) if not found.is_flag for spelling in found.opts}
+    takes_value = {spelling for option in _options(command) if not option.is_flag for spelling in option.opts}
     return any(
         not word.startswith("-") and (at == 0 or words[at - 1] not in takes_value) for at, word in enumerate(words)
     )

@@ -27,16 +27,16 @@ def gpu_row(gpu: GpuInfo) -> Sequence[str]:
     return str(gpu.index), gpu.state, *said, gpu.model, memory
 
 
-def slice_row(each: SliceInfo) -> Sequence[str]:
+def slice_row(mig_slice: SliceInfo) -> Sequence[str]:
     """Return the row of a slice; its place is where it begins in the GPU's memory, and how much of it it takes."""
-    said = (each.pod or "", each.container or "", each.uuid, each.line)
+    said = (mig_slice.pod or "", mig_slice.container or "", mig_slice.uuid, mig_slice.line)
     return (
-        str(each.gpu),
-        each.profile,
-        each.state,
+        str(mig_slice.gpu),
+        mig_slice.profile,
+        mig_slice.state,
         *said,
-        f"{each.start}:{each.size}",
-        f"{each.memory_bytes / 2**30:.4g}",
+        f"{mig_slice.start}:{mig_slice.size}",
+        f"{mig_slice.memory_bytes / 2**30:.4g}",
     )
 
 

@@ -36,7 +36,7 @@ def without(nodes: Sequence[Node], pods: Sequence[Pod], gone: Collection[PodName
     """
     missing = {*gone} - {_name(pod) for pod in pods}
     if missing:
-        raise NoSuchPods("no such pod: " + ", ".join("/".join(each) for each in sorted(missing)))
+        raise NoSuchPods("no such pod: " + ", ".join("/".join(key) for key in sorted(missing)))
     uids = {pod.metadata.uid for pod in pods if _name(pod) in gone}
 
     def is_claimed_on(claim: Claim) -> bool:

@@ -22,21 +22,21 @@ Shown = TypeVar("Shown", NodePage, NodeDetail, PodPage, Explanation, Why, Measur
 _SECONDS: Final = 5.0
 
 
-class NoAnswer(Exception):
+class ExtenderUnavailable(Exception):
     """The extender cannot be asked, or does not know the cluster yet; the text says why."""
 
 
 def nodes(url: str) -> NodeList:
     """Return all nodes with GPUs, page by page; raises `NoAnswer`."""
-    found: list[NodeInfo] = []
+    infos: list[NodeInfo] = []
     after: str | None = ""
     while after is not None:
         page = _get(url, f"nodes?{urlencode({'limit': 200, 'after': after})}", NodePage)
         if page is None:
-            raise NoAnswer("it has no such page")
-        found += page.nodes
+            raise ExtenderUnavailable("it has no such page")
+        infos += page.nodes
         after = page.next
-    return NodeList(nodes=tuple(found))
+    return NodeList(nodes=tuple(infos))
 
 
 def node(url: str, name: str) -> NodeDetail | None:
@@ -51,30 +51,30 @@ def explain(url: str, namespace: str, name: str) -> Explanation | None:
 
 def namespaces_with(url: str, name: str) -> tuple[str, ...]:
     """Return where there are pods with GPUs that are called so; raises `NoAnswer`."""
-    found: set[str] = set()
+    namespaces: set[str] = set()
     after: str | None = ""
     while after is not None:
         page = _get(url, f"pods?{urlencode({'limit': 200, 'q': f'/{name}', 'after': after})}", PodPage)
         if page is None:
-            raise NoAnswer("it has no such page")
-        found |= {pod.namespace for pod in page.pods if pod.name == name}
+            raise ExtenderUnavailable("it has no such page")
+        namespaces |= {pod.namespace for pod in page.pods if pod.name == name}
         after = page.next
-    return tuple(sorted(found))
+    return tuple(sorted(namespaces))
 
 
 def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
     """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `NoAnswer`."""
-    found: list[NodeVerdict] = []
+    verdicts: list[NodeVerdict] = []
     after: str | None = ""
     while True:
         query = urlencode({"limit": 200, "node": node, "after": after})
         page = _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}/why?{query}", Why)
         if page is None:
             return None
-        found += page.nodes
+        verdicts += page.nodes
         after = page.next
         if after is None:
-            return page.model_copy(update={"nodes": tuple(found)})
+            return page.model_copy(update={"nodes": tuple(verdicts)})
 
 
 def what_if(url: str, pod: bytes) -> Explanation:
@@ -96,27 +96,27 @@ def _answer(url: str, path: str, form: type[Shown], body: bytes | None = None) -
     """Return what every extender has that knows the path; raises `NoAnswer`."""
     answer = _get(url, path, form, body)
     if answer is None:
-        raise NoAnswer("it does not know the question")
+        raise ExtenderUnavailable("it does not know the question")
     return answer
 
 
 def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown | None:
     """Return what is there, `None` where the extender says that there is no such thing; a body is posted."""
     if not url.startswith(("http://", "https://")):
-        raise NoAnswer(f"{url} is not an http:// or https:// URL")
+        raise ExtenderUnavailable(f"{url} is not an http:// or https:// URL")
     address, headers = f"{url.rstrip('/')}/v1/inspect/{path}", {"Accept": "application/json"}
-    asked = Request(address, body, headers)  # noqa: S310 - as above
+    request = Request(address, body, headers)  # noqa: S310 - as above
     try:
-        with urlopen(asked, timeout=_SECONDS) as response:  # noqa: S310 - as above
+        with urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - as above
             return form.model_validate_json(response.read())
     except HTTPError as error:
         if error.code == 404 and _says_no(error):
             return None
-        raise NoAnswer(f"status {error.code}") from error
+        raise ExtenderUnavailable(f"status {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
         why = cause.strerror if isinstance(cause, OSError) else None
-        raise NoAnswer(why or str(cause) or type(cause).__name__) from error
+        raise ExtenderUnavailable(why or str(cause) or type(cause).__name__) from error
 
 
 def _says_no(error: HTTPError) -> bool:

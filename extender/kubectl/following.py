@@ -47,8 +47,8 @@ async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[Cluste
     feed = PodFeed(state)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         all_nodes, all_pods = api.resource("/api/v1/nodes"), api.resource("/api/v1/pods")
-        for each in (all_nodes, all_pods):
-            await each.latest_version()  # a reflector would try for ever
+        for resource in (all_nodes, all_pods):
+            await resource.latest_version()  # a reflector would try for ever
         reflectors: list[Reflector[Any]] = []
         reflectors.append(Reflector("nodes", all_nodes, Node, state.nodes, fellows=reflectors))
         reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, fellows=reflectors))
@@ -79,8 +79,8 @@ async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: Cl
     """Add what follows DRA's objects, where they may be read."""
     all_slices, all_claims = api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), api.resource(CLAIMS_PATH)
     try:
-        for each in (all_slices, all_claims):
-            await each.latest_version()
+        for resource in (all_slices, all_claims):
+            await resource.latest_version()
     except Unavailable as error:
         state.claims.trouble = NO_RIGHT if error.denied else None
         return

@@ -24,11 +24,11 @@ _TRIES: Final = 5
 """Somebody else may write the node between our reading and our writing; agents do so often."""
 
 
-class Refused(Exception):
+class OverrideRefused(Exception):
     """It was not written; says why."""
 
 
-class NoSuchNode(Refused):
+class NoSuchNode(OverrideRefused):
     """The cluster has no node of that name."""
 
 
@@ -54,28 +54,28 @@ async def say(config: Kubeconfig, node: str, gpus: Collection[str], override: Ov
             if status == 404:
                 raise NoSuchNode(f"no node {node}")
             if status != 200:
-                raise Refused(f"node {node}: {message_of(body)}")
-            found = decoder(Node)(body)
-            overrides = _said(found)
+                raise OverrideRefused(f"node {node}: {message_of(body)}")
+            current = decoder(Node)(body)
+            overrides = _said(current)
             if override is None:
                 lost = overrides.keys() & set(gpus)  # by its UUID a GPU need not be there
-                gone = [*lost, *_uuids(found, [gpu for gpu in gpus if gpu not in lost], overrides)]
+                gone = [*lost, *_uuids(current, [gpu for gpu in gpus if gpu not in lost], overrides)]
                 overrides = {uuid: word for uuid, word in overrides.items() if uuid not in gone}
             else:
-                overrides |= dict.fromkeys(_uuids(found, gpus), override)
-            status, body = await api.send(_patch(path, found, overrides))
+                overrides |= dict.fromkeys(_uuids(current, gpus), override)
+            status, body = await api.send(_patch(path, current, overrides))
             if status == 200:
                 return overrides
             if status != 409:
                 break
-        raise Refused(f"node {node}: {message_of(body)}")
+        raise OverrideRefused(f"node {node}: {message_of(body)}")
 
 
 def _patch(path: str, node: Node, overrides: Overrides) -> Request:
     try:
         value = encode_overrides(overrides) if overrides else None
     except PayloadError as error:
-        raise Refused(f"node {node.metadata.name}: that cannot be written: {error}") from error
+        raise OverrideRefused(f"node {node.metadata.name}: that cannot be written: {error}") from error
     version = node.metadata.resource_version
     metadata = {"resourceVersion": version, "annotations": {keys.GPU_HEALTH: value}}
     body = msgspec.json.encode({"metadata": metadata})
@@ -87,7 +87,7 @@ def _said(node: Node) -> Overrides:
     try:
         return decode_overrides(text) if text else {}
     except PayloadError as error:
-        raise Refused(f"node {node.metadata.name}: {keys.GPU_HEALTH} cannot be read: {error}") from error
+        raise OverrideRefused(f"node {node.metadata.name}: {keys.GPU_HEALTH} cannot be read: {error}") from error
 
 
 def _uuids(node: Node, gpus: Collection[str], overrides: Collection[str] = ()) -> list[str]:
@@ -97,14 +97,14 @@ def _uuids(node: Node, gpus: Collection[str], overrides: Collection[str] = ()) -
     try:
         topology = decode_topology((node.metadata.annotations or {})[keys.TOPOLOGY])
     except KeyError:
-        raise Refused(f"node {node.metadata.name} has no topology yet: does its agent run?") from None
+        raise OverrideRefused(f"node {node.metadata.name} has no topology yet: does its agent run?") from None
     except PayloadError as error:
-        raise Refused(f"node {node.metadata.name}: {keys.TOPOLOGY} cannot be read: {error}") from error
+        raise OverrideRefused(f"node {node.metadata.name}: {keys.TOPOLOGY} cannot be read: {error}") from error
     uuids = {name: gpu.uuid for gpu in topology.gpus for name in (gpu.uuid, str(gpu.index))}
     for gpu in gpus:
         if gpu not in uuids:
             there = ", ".join(str(present.index) for present in topology.gpus)
             lost = ", ".join(sorted(set(overrides) - uuids.keys()))
             also = f"; {keys.GPU_HEALTH} also names {lost}" if lost else ""
-            raise Refused(f"node {node.metadata.name} has no GPU {gpu}; it has {there}{also}")
+            raise OverrideRefused(f"node {node.metadata.name} has no GPU {gpu}; it has {there}{also}")
     return [uuids[gpu] for gpu in gpus]

@@ -43,8 +43,8 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _mapping(found: object) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _pod_in(document: object) -> dict[str, Any] | None:

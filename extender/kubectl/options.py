@@ -13,7 +13,7 @@ import typer
 
 from extender.config.defaults import SCHEDULER_NAME
 from extender.kubectl.form import Form, Output
-from extender.kubectl.reading import Source
+from extender.kubectl.reading import StateSource
 from topology.annotations import keys
 
 
@@ -85,9 +85,9 @@ def verb(
         @app.command(name)
         @wraps(function)
         def run(**given: Any) -> None:
-            said = {each: given.pop(each, default) for each, (_, default) in _OF_ALL.items()}
+            said = {option: given.pop(option, default) for option, (_, default) in _OF_ALL.items()}
             form = Form(said["output"], not said["no_headers"])
-            source = Source(
+            source = StateSource(
                 said["file"],
                 said["context"],
                 said["snapshot"],
@@ -98,13 +98,17 @@ def verb(
             )
             function(source=source, form=form, **given)
 
-        own = [each for each in signature(function, eval_str=True).parameters.values() if each.name not in _MADE]
-        shared = [
-            Parameter(each, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-            for each, (kind, default) in _OF_ALL.items()
-            if each not in without
+        own = [
+            parameter
+            for parameter in signature(function, eval_str=True).parameters.values()
+            if parameter.name not in _MADE
         ]
-        run.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + shared)  # type: ignore[attr-defined]
+        shared = [
+            Parameter(option, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for option, (kind, default) in _OF_ALL.items()
+            if option not in without
+        ]
+        run.__signature__ = Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own] + shared)  # type: ignore[attr-defined]
         return function
 
     return register

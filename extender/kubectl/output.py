@@ -100,50 +100,52 @@ def _link_fault_row(fault: LinkFaultInfo) -> tuple[str, ...]:
 
 def _outlook_rows(gpus: Iterable[GpuInfo]) -> Iterator[tuple[str, ...]]:
     for gpu in gpus:
-        if told := gpu.outlook:
-            yield str(gpu.index), written(told.since), told.next, written(told.until), told.remedy
+        if outlook := gpu.outlook:
+            yield str(gpu.index), written(outlook.since), outlook.next, written(outlook.until), outlook.remedy
 
 
-def print_pod(told: Explanation, form: Form) -> None:
+def print_pod(explanation: Explanation, form: Form) -> None:
     """Print where one pod is, or could go."""
-    pod = told.pod
-    if form.document(told, [f"pod/{pod.name}"]):
+    pod = explanation.pod
+    if form.document(explanation, [f"pod/{pod.name}"]):
         return
-    _say_scheduler(told)
-    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if not _is_understood(told):
+    _say_scheduler(explanation)
+    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(explanation), end="\n\n")
+    if not _is_understood(explanation):
         return
     if pod.node:
         placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
         form.table(("GPUS", "AFFINITY", "PREDICTED-GB/S"), [placed])
     else:
-        _print_choice(told, form)
+        _print_choice(explanation, form)
 
 
-def print_status(told: Status, form: Form) -> None:
+def print_status(status: Status, form: Form) -> None:
     """Print the cluster as a whole, and what needs somebody."""
-    if form.document(told, (f"node/{name}" for finding in told.findings for name in finding.nodes)):
+    if form.document(status, (f"node/{name}" for finding in status.findings for name in finding.nodes)):
         return
     say(
-        f"nodes: {told.nodes}; GPUs: {told.gpus}, {told.free} free"
-        + (f" ({told.free_set_aside} more on cordoned or tainted nodes)" if told.free_set_aside else "")
-        + f"; pods: {told.pods}, {told.waiting} waiting"
-        + (f" ({told.waiting_for_others} for other schedulers)" if told.waiting_for_others else "")
-        + (f"; placeholders that ask for nodes: {told.placeholders}" if told.placeholders else "")
+        f"nodes: {status.nodes}; GPUs: {status.gpus}, {status.free} free"
+        + (f" ({status.free_set_aside} more on cordoned or tainted nodes)" if status.free_set_aside else "")
+        + f"; pods: {status.pods}, {status.waiting} waiting"
+        + (f" ({status.waiting_for_others} for other schedulers)" if status.waiting_for_others else "")
+        + (f"; placeholders that ask for nodes: {status.placeholders}" if status.placeholders else "")
     )
-    for line in version_lines(told):
+    for line in version_lines(status):
         say(line)
     say()
-    if form.is_wide and told.control_plane.policies:
-        form.table(("POLICY", "DOES"), ((each.name, ",".join(each.actions)) for each in told.control_plane.policies))
+    if form.is_wide and status.control_plane.policies:
+        form.table(
+            ("POLICY", "DOES"), ((policy.name, ",".join(policy.actions)) for policy in status.control_plane.policies)
+        )
         say()
-    if told.machines:
-        form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in told.machines.items()))
+    if status.machines:
+        form.table(("NODES", "MACHINE"), ((str(count), machine) for machine, count in status.machines.items()))
         say()
-    if not told.findings:
+    if not status.findings:
         say("nothing needs you")
         return
-    form.table(("NODES", "WHAT", "DO", "WHERE"), map(_finding_row, told.findings))
+    form.table(("NODES", "WHAT", "DO", "WHERE"), map(_finding_row, status.findings))
 
 
 def _finding_row(finding: Finding) -> tuple[str, ...]:
@@ -151,98 +153,98 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
     return str(len(finding.nodes)), finding.what, finding.remedy, where
 
 
-def print_fragmentation(told: Fragmentation, form: Form) -> None:
+def print_fragmentation(fragmentation: Fragmentation, form: Form) -> None:
     """Print a row for each size of pods."""
-    if form.document(told, (f"pod/{each.name}" for room in told.sizes for each in room.in_the_way)):
+    if form.document(fragmentation, (f"pod/{pod.name}" for room in fragmentation.sizes for pod in room.in_the_way)):
         return
     heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
-    form.table(heads, map(_room_row, told.sizes))
-    if told.shares:
+    form.table(heads, map(_room_row, fragmentation.sizes))
+    if fragmentation.shares:
         say()
-        rows = (map(str, (room.gib, room.now, room.by_memory, room.empty)) for room in told.shares)
+        rows = (map(str, (room.gib, room.now, room.by_memory, room.empty)) for room in fragmentation.shares)
         form.table(("SHARE-GIB", "FIT-NOW", "BY-MEMORY", "IF-EMPTY"), map(tuple, rows))
 
 
 def _room_row(room: Room) -> tuple[str, ...]:
-    pods = ", ".join(f"{each.namespace}/{each.name} (+{each.room})" for each in room.in_the_way)
+    pods = ", ".join(f"{pod.namespace}/{pod.name} (+{pod.room})" for pod in room.in_the_way)
     return (*map(str, (room.gpus, room.now, room.by_count, room.empty)), pods)
 
 
-def print_what_if(told: Explanation, form: Form) -> None:
+def print_what_if(explanation: Explanation, form: Form) -> None:
     """Print where a pod could go that does not exist."""
-    fits = () if told.scheduler_problem else told.fits
-    if form.document(told, (f"node/{fit.node}" for fit in fits)):
+    fits = () if explanation.scheduler_problem else explanation.fits
+    if form.document(explanation, (f"node/{fit.node}" for fit in fits)):
         return
-    estimate = " (an estimate, no extender was asked)" if told.estimate else ""
-    _say_scheduler(told)
-    say(f"{told.pod.namespace}/{told.pod.name}: if it were created now{estimate}", end="\n\n")
-    if _is_understood(told):
-        _print_choice(told, form)
+    estimate = " (an estimate, no extender was asked)" if explanation.estimate else ""
+    _say_scheduler(explanation)
+    say(f"{explanation.pod.namespace}/{explanation.pod.name}: if it were created now{estimate}", end="\n\n")
+    if _is_understood(explanation):
+        _print_choice(explanation, form)
 
 
-def _is_understood(told: Explanation | Why) -> bool:
+def _is_understood(explanation: Explanation | Why) -> bool:
     """Print what is wrong with the pod itself, else which group it is in, and what a new node would do for it."""
-    if told.problem:
-        say(told.problem)
-    new_nodes = None if told.problem or told.fits or told.pod.node else told.new_nodes
-    for line in (each.line for each in (told.group, new_nodes) if each and not told.problem):
+    if explanation.problem:
+        say(explanation.problem)
+    new_nodes = None if explanation.problem or explanation.fits or explanation.pod.node else explanation.new_nodes
+    for line in (part.line for part in (explanation.group, new_nodes) if part and not explanation.problem):
         say(line, end="\n\n")
-    return not told.problem
+    return not explanation.problem
 
 
-def _say_scheduler(told: Explanation | Why) -> None:
+def _say_scheduler(explanation: Explanation | Why) -> None:
     """Print first that no scheduler will ask us about the pod, and that what follows is about one that names ours."""
-    if told.scheduler_problem:
-        say(f"{told.pod.namespace}/{told.pod.name}: {told.scheduler_problem}", end="\n\n")
+    if explanation.scheduler_problem:
+        say(f"{explanation.pod.namespace}/{explanation.pod.name}: {explanation.scheduler_problem}", end="\n\n")
         say("What follows holds for the same pod with that name.")
 
 
-def _print_choice(told: Explanation, form: Form) -> None:
-    if told.fits:
+def _print_choice(explanation: Explanation, form: Form) -> None:
+    if explanation.fits:
         form.table(
             ("NODE", "SCORE", "BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"),
-            ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in told.fits),
+            ((fit.node, f"{fit.score:z.3f}", *_set_row(fit)) for fit in explanation.fits),
         )
     else:
         say("it fits on no node now")
-    if not told.refusals:
+    if not explanation.refusals:
         return
     say()
     form.table(
         ("NODES", "REFUSED-BECAUSE", "FOR-EXAMPLE", "NUMBERS-THERE", "WHAT-WOULD-HELP"),
         (
             (str(refusal.nodes), refusal.message, refusal.example, refusal.figures, refusal.remedy)
-            for refusal in told.refusals
+            for refusal in explanation.refusals
         ),
         2,
     )
 
 
-def print_why(told: Why, form: Form) -> None:
+def print_why(answer: Why, form: Form) -> None:
     """Print the verdict on each node, and what would make the pod fit there."""
-    fits = () if told.scheduler_problem else (verdict.node for verdict in told.nodes if verdict.fits)
-    if form.document(told, (f"node/{name}" for name in fits)):
+    fits = () if answer.scheduler_problem else (verdict.node for verdict in answer.nodes if verdict.fits)
+    if form.document(answer, (f"node/{name}" for name in fits)):
         return
-    pod = told.pod
-    _say_scheduler(told)
-    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(told), end="\n\n")
-    if not _is_understood(told):
+    pod = answer.pod
+    _say_scheduler(answer)
+    say(f"{pod.namespace}/{pod.name}: " + _whereabouts(answer), end="\n\n")
+    if not _is_understood(answer):
         return
-    for line in told.choice:
+    for line in answer.choice:
         say(line)
     if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
-        form.table(heads, map(_verdict_row, told.nodes), 2)
+        form.table(heads, map(_verdict_row, answer.nodes), 2)
 
 
-def print_replay(told: Replay, form: Form) -> None:
+def print_replay(replay: Replay, form: Form) -> None:
     """Print what becomes of each pod that waits."""
-    if form.document(told, (f"pod/{step.pod.name}" for step in told.steps)):
+    if form.document(replay, (f"pod/{step.pod.name}" for step in replay.steps)):
         return
-    if not told.steps:
+    if not replay.steps:
         say("no pod waits")
         return
-    form.table(("POD", "NODE", "GPUS", "AFFINITY", "PREDICTED-GB/S", "WAITS-BECAUSE"), map(_step_row, told.steps))
+    form.table(("POD", "NODE", "GPUS", "AFFINITY", "PREDICTED-GB/S", "WAITS-BECAUSE"), map(_step_row, replay.steps))
 
 
 def _step_row(step: Step) -> tuple[str, ...]:
@@ -251,30 +253,30 @@ def _step_row(step: Step) -> tuple[str, ...]:
     return (f"{pod.namespace}/{pod.name}", pod.node or "", *placed, step.reason)
 
 
-def print_drift(told: Drift, form: Form) -> None:
+def print_drift(drift: Drift, form: Form) -> None:
     """Print a row for each pod that has other GPUs than is written."""
-    if form.document(told, (f"pod/{each.name}" for each in told.differences)):
+    if form.document(drift, (f"pod/{pod.name}" for pod in drift.differences)):
         return
-    if not told.differences:
+    if not drift.differences:
         say("every pod has the GPUs that were planned for it")
         return
     heads = ("POD", "NODE", "PLANNED", "LEDGER", "SEEN", "WHAT")
-    form.table(heads, map(_difference_row, told.differences))
+    form.table(heads, map(_difference_row, drift.differences))
 
 
-def _difference_row(each: Difference) -> tuple[str, ...]:
-    gpus = (_ring(each.planned), _ring(each.claimed), _ring(each.seen))
-    return (f"{each.namespace}/{each.name}", each.node, *gpus, each.what)
+def _difference_row(difference: Difference) -> tuple[str, ...]:
+    gpus = (_ring(difference.planned), _ring(difference.claimed), _ring(difference.seen))
+    return (f"{difference.namespace}/{difference.name}", difference.node, *gpus, difference.what)
 
 
-def print_measured(told: MeasuredReport, form: Form) -> None:
+def print_measured(report: MeasuredReport, form: Form) -> None:
     """Print a row for each figure in force, and what is wrong with the file."""
-    if form.document(told, (f"{row.machine}/{_ring(row.gpus)}" for row in told.sets)):
+    if form.document(report, (f"{row.machine}/{_ring(row.gpus)}" for row in report.sets)):
         return
-    if told.file is None:
+    if report.file is None:
         say("no file of measured bandwidths is configured; all is predicted")
         return
-    for complaint in filter(None, (told.problem and f"{told.file}: {told.problem}", *told.refused)):
+    for complaint in filter(None, (report.problem and f"{report.file}: {report.problem}", *report.refused)):
         say(f"not believed: {complaint}")
     heads = (
         "MACHINE",
@@ -289,7 +291,7 @@ def print_measured(told: MeasuredReport, form: Form) -> None:
         "NCCL",
         "MODELS",
     )
-    form.table(heads, map(_measured_row, told.sets), 3)
+    form.table(heads, map(_measured_row, report.sets), 3)
 
 
 def _measured_row(row: MeasuredSet) -> Sequence[str]:
@@ -298,14 +300,14 @@ def _measured_row(row: MeasuredSet) -> Sequence[str]:
     return row.machine, _ring(row.gpus), *rates, "yes" if row.is_inside else "no", *conditions
 
 
-def print_top(told: Top, form: Form) -> None:
+def print_top(usage: Top, form: Form) -> None:
     """Print a row for each GPU, and on stderr of which nodes nothing was heard."""
-    for node, why in told.unheard.items():
+    for node, why in usage.unheard.items():
         say(f"{node}: {why}", to=sys.stderr)
-    if form.document(told, (gpu.uuid for gpu in told.gpus)):
+    if form.document(usage, (gpu.uuid for gpu in usage.gpus)):
         return
     form.table(
-        ("NODE", "GPU", "STATE", "POD", "USE", "MEMORY-GIB", "POWER", "TEMP", "UUID"), map(_use_row, told.gpus), 1
+        ("NODE", "GPU", "STATE", "POD", "USE", "MEMORY-GIB", "POWER", "TEMP", "UUID"), map(_use_row, usage.gpus), 1
     )
 
 
@@ -320,10 +322,10 @@ def _use_row(gpu: GpuUse) -> tuple[str, ...]:
     return (gpu.node, str(gpu.index), gpu.state, gpu.pod or ",".join(gpu.pods), *figures, *heat, gpu.uuid)
 
 
-def _whereabouts(told: Explanation | Why) -> str:
-    if told.pod.node:
-        return f"on {told.pod.node}{share_of(told.pod)}"
-    return "waits (an estimate, no extender was asked)" if told.estimate else "waits"
+def _whereabouts(explanation: Explanation | Why) -> str:
+    if explanation.pod.node:
+        return f"on {explanation.pod.node}{share_of(explanation.pod)}"
+    return "waits (an estimate, no extender was asked)" if explanation.estimate else "waits"
 
 
 def _verdict_row(verdict: NodeVerdict) -> Sequence[str]:

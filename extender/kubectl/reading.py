@@ -26,7 +26,7 @@ from extender.kit.clock import Instant
 from extender.kubectl import extender_client
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
-from extender.kubectl.extender_client import NoAnswer
+from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubectl.following import follow
 from extender.kubectl.form import say
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
@@ -43,7 +43,7 @@ APPRAISE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Source:
+class StateSource:
     """What is asked, as the options name it: a snapshot, else an extender, else the cluster itself."""
 
     file: Path | None
@@ -107,7 +107,7 @@ class Source:
         if self.extender and self.snapshot_file is None:
             try:
                 return question(self.extender)
-            except NoAnswer as error:
+            except ExtenderUnavailable as error:
                 complaint = f"the extender at {self.extender} does not answer: {error}"
                 say(f"{complaint}; this is an estimate from the annotations alone", to=sys.stderr)
         return estimate()
@@ -136,7 +136,7 @@ def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
         return plane
     try:
         return plane.model_copy(update={"extender": extender_client.extender(extender)})
-    except NoAnswer as error:
+    except ExtenderUnavailable as error:
         say(f"the extender at {extender} does not say its version: {error}", to=sys.stderr)
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 

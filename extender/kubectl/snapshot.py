@@ -58,16 +58,18 @@ class PodAsListed(Pod, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AgentReadings:
     """What agents have told of their GPUs: node → UUID → series → value, and of which nodes nothing was heard, and why."""
 
     told: dict[str, dict[str, dict[str, float]]]
     failed: dict[str, str]
 
     @property
-    def bare(self) -> Heard:
+    def bare(self) -> AgentReadings:
         """The same without the words in which others say why not."""
-        return Heard(self.told, dict.fromkeys(self.failed, "its agent told nothing when the snapshot was taken"))
+        return AgentReadings(
+            self.told, dict.fromkeys(self.failed, "its agent told nothing when the snapshot was taken")
+        )
 
 
 class _Item(msgspec.Struct):
@@ -78,7 +80,7 @@ class _File(msgspec.Struct):
     items: list[msgspec.Raw]
     kind: str = ""
     taken: float | None = None
-    use: Heard | None = None
+    use: AgentReadings | None = None
     control_plane: dict[str, Any] | None = None
 
     @property
@@ -103,7 +105,7 @@ class Snapshot:
     """Of NVIDIA's driver, where they may be read."""
     claims_trouble: str | None = None
     """Why these could not be read."""
-    use: Heard | None = None
+    use: AgentReadings | None = None
     """What GPUs do; `None` where the agents were not asked."""
     control_plane: ControlPlane | None = None
     """What API server and extender say of themselves; `None` where they were not asked."""
@@ -127,10 +129,10 @@ class Snapshot:
         """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
         items = [*map(_node_item, self.nodes), *map(_pod_item, self.pods)]
         items += [*map(_device_item, self.claims), *map(_device_item, self.slices)]
-        asked: dict[str, Any] = {"use": self.use.bare} if self.use else {}
+        answers: dict[str, Any] = {"use": self.use.bare} if self.use else {}
         if self.control_plane:
-            asked["control_plane"] = self.control_plane.model_dump()
-        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **asked, "items": items}
+            answers["control_plane"] = self.control_plane.model_dump()
+        document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **answers, "items": items}
         text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
         try:
             if str(file) == "-":
@@ -171,7 +173,7 @@ def _split(document: _File) -> tuple[list[Node], list[Pod], list[ResourceClaim],
 
 
 def _node_item(node: Node) -> dict[str, Any]:
-    conditions = [msgspec.structs.replace(each, message="") for each in node.status.conditions or ()]
+    conditions = [msgspec.structs.replace(condition, message="") for condition in node.status.conditions or ()]
     status = msgspec.structs.replace(node.status, conditions=conditions)
     bare = msgspec.structs.replace(node, metadata=_own(node.metadata), status=status)
     return {"apiVersion": "v1", "kind": "Node", **_plain(bare)}
@@ -216,7 +218,7 @@ def _bare_status(status: PodStatus) -> PodStatus:
     """Return the status without what containers and DRA drivers say in it."""
 
     def bare(statuses: list[ContainerStatus] | None) -> list[ContainerStatus] | None:
-        return [msgspec.structs.replace(each, state=_bare_state(each.state)) for each in statuses or ()] or None
+        return [msgspec.structs.replace(status, state=_bare_state(status.state)) for status in statuses or ()] or None
 
     return msgspec.structs.replace(
         status,
@@ -227,19 +229,21 @@ def _bare_status(status: PodStatus) -> PodStatus:
 
 
 def _bare_state(state: ContainerState) -> ContainerState:
-    return ContainerState(*(None if each is None else {} for each in (state.waiting, state.running, state.terminated)))
+    return ContainerState(
+        *(None if phase is None else {} for phase in (state.waiting, state.running, state.terminated))
+    )
 
 
 def _plain(item: Node | Pod | ResourceClaim | ResourceSlice) -> dict[str, Any]:
     """Return the object without what is empty in it; the length of its text is no field of Kubernetes."""
-    found: dict[str, Any] = msgspec.to_builtins(item)
-    found.pop("json_bytes", None)
-    return {key: _filled(value) for key, value in found.items()}
+    fields: dict[str, Any] = msgspec.to_builtins(item)
+    fields.pop("json_bytes", None)
+    return {key: _filled(value) for key, value in fields.items()}
 
 
 def _filled(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(each) for key, each in value.items() if each is not None}
+        return {key: _filled(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_filled(each) for each in value]
+        return [_filled(item) for item in value]
     return value

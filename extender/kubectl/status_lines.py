@@ -8,12 +8,12 @@ from extender.inspect.control_plane import ControlPlane
 from extender.inspect.status import Status
 
 
-def version_lines(told: Status) -> Iterator[str]:
+def version_lines(status: Status) -> Iterator[str]:
     """Yield what runs, in which version, and how to learn what is not known."""
-    yield f"modes: {_on(told.modes)}"
-    yield f"agents: {_on(told.agents)}"
-    yield f"drivers: {_on(told.drivers)}; CUDA: {_on(told.cuda)}"
-    plane = told.control_plane
+    yield f"modes: {_on(status.modes)}"
+    yield f"agents: {_on(status.agents)}"
+    yield f"drivers: {_on(status.drivers)}; CUDA: {_on(status.cuda)}"
+    plane = status.control_plane
     yield f"extender: {plane.extender.version if plane.extender else _unknown(plane.extender_unknown)}"
     yield f"API server: {plane.api_server or 'not known'}"
     yield f"policies: {'; '.join(_policies(plane))}"
@@ -24,7 +24,7 @@ def _unknown(why: str) -> str:
 
 
 def _on(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{each} on {nodes}" for each, nodes in counts.items()) or "none"
+    return ", ".join(f"{value} on {nodes}" for value, nodes in counts.items()) or "none"
 
 
 def _policies(plane: ControlPlane) -> Iterator[str]:

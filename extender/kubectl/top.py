@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
 from extender.kubectl.cleanup import AT_ONCE
-from extender.kubectl.snapshot import Heard
+from extender.kubectl.snapshot import AgentReadings
 from extender.kubernetes.documents import message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -86,21 +86,21 @@ class _Agents(msgspec.Struct):
     items: list[_Agent] = []
 
 
-def top(nodes: Iterable[NodeInfo], heard: Heard, *, idle: bool = False) -> Top:
+def top(nodes: Iterable[NodeInfo], heard: AgentReadings, *, idle: bool = False) -> Top:
     """Join what agents tell with who holds what; with `idle` only GPUs that somebody holds and does not use."""
-    known = [*nodes]
-    gpus = (gpu for node in known for gpu in _of(node, heard.told.get(node.name, {})))
-    unheard = {node.name: heard.failed.get(node.name, "no agent runs there") for node in known}
+    infos = [*nodes]
+    gpus = (gpu for node in infos for gpu in _of(node, heard.told.get(node.name, {})))
+    unheard = {node.name: heard.failed.get(node.name, "no agent runs there") for node in infos}
     return Top(
         gpus=tuple(gpu for gpu in gpus if gpu.is_idle or not idle),
         unheard={name: why for name, why in unheard.items() if name not in heard.told},
     )
 
 
-def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
+def _of(node: NodeInfo, series_of: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
     sharing = {gpu.uuid: tuple(dict.fromkeys(share.pod for share in gpu.shares)) for gpu in node.shared}
     for gpu in node.gpus:
-        series = told.get(gpu.uuid, {})
+        series = series_of.get(gpu.uuid, {})
         yield GpuUse(
             node=node.name,
             index=gpu.index,
@@ -112,10 +112,10 @@ def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[Gpu
         )
 
 
-async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
+async def ask_agents(config: Kubeconfig, node: str = "") -> AgentReadings:
     """Ask the agents of all nodes, or of one, a few at once; raises `Unavailable` where agents cannot be listed."""
     places = asyncio.Semaphore(AT_ONCE)
-    told, failed = dict[str, dict[str, dict[str, float]]](), dict[str, str]()
+    answers, failed = dict[str, dict[str, dict[str, float]]](), dict[str, str]()
 
     async def ask(agent: _Agent) -> None:
         where = f"/api/v1/namespaces/{quote(agent.metadata.namespace)}/pods/{quote(agent.metadata.name)}/proxy/metrics"
@@ -126,7 +126,7 @@ async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
                 failed[agent.spec.node_name] = str(error)
                 return
         if status == 200:
-            told[agent.spec.node_name] = _read(body)
+            answers[agent.spec.node_name] = _read(body)
         else:
             failed[agent.spec.node_name] = f"{status}: {message_of(body)}"
 
@@ -140,18 +140,18 @@ async def ask_agents(config: Kubeconfig, node: str = "") -> Heard:
         except (ValueError, RecursionError) as error:
             raise Unavailable(f"the list of agents cannot be read: {error}") from error
         await asyncio.gather(*(ask(agent) for agent in agents if agent.spec.node_name))
-    return Heard(told, failed)
+    return AgentReadings(answers, failed)
 
 
 def _read(exposition: bytes) -> dict[str, dict[str, float]]:
     """Return UUID → series → value; an exposition that cannot be read tells nothing."""
-    found = dict[str, dict[str, float]]()
+    series = dict[str, dict[str, float]]()
     try:
         for family in text_string_to_metric_families(exposition.decode()):
             for sample in family.samples:
                 name = sample.name.removeprefix(_PREFIX)
                 if name in _SERIES and sample.labels.keys() == {"uuid"} and isfinite(sample.value):
-                    found.setdefault(sample.labels["uuid"], {})[name] = sample.value
+                    series.setdefault(sample.labels["uuid"], {})[name] = sample.value
     except Exception:  # the library lets out whatever it meets in a text that is no exposition
         return {}
-    return found
+    return series

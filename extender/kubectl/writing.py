@@ -39,36 +39,36 @@ def clean_up(
 ) -> None:
     """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
     config = kubeconfig(file, context)
-    found = ask(cleanup.find(config))
-    _print_leftovers(found, Form(headers=not no_headers))
-    if found.unread:
-        fail(f"too large to be looked at: {', '.join(found.unread)}")
-    if not found.leftovers:
+    remains = ask(cleanup.find(config))
+    _print_leftovers(remains, Form(headers=not no_headers))
+    if remains.unread:
+        fail(f"too large to be looked at: {', '.join(remains.unread)}")
+    if not remains.leftovers:
         return
     if not yes:
         say_no("this is left of gputopo; with --yes it is removed")
-    if running := [pod for pod in found.running if namespace is None or pod.partition("/")[0] == namespace]:
+    if running := [pod for pod in remains.running if namespace is None or pod.partition("/")[0] == namespace]:
         hint = "" if namespace else "; if these are not gputopo's, say with -n in which namespace it was"
         say_no(f"nothing is removed while gputopo runs: {', '.join(running[:3])}{hint}")
-    failed = ask(cleanup.remove(config, found.leftovers))
+    failed = ask(cleanup.remove(config, remains.leftovers))
     for leftover, reason in failed.items():
         say(f"{leftover.kind} {leftover.name}: {reason}", to=sys.stderr)
     if failed:
-        fail(f"{len(failed)} of {len(found.leftovers)} could not be cleaned")
+        fail(f"{len(failed)} of {len(remains.leftovers)} could not be cleaned")
     # A placeholder that is being deleted may be seen a moment longer.
-    if again := [each for each in ask(cleanup.find(config)).leftovers if each.kind != cleanup.PLACEHOLDER]:
+    if again := [leftover for leftover in ask(cleanup.find(config)).leftovers if leftover.kind != cleanup.PLACEHOLDER]:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
-    say(f"removed from {len(found.leftovers)} nodes and pods")
+    say(f"removed from {len(remains.leftovers)} nodes and pods")
 
 
-def _print_leftovers(found: cleanup.Found, form: Form) -> None:
+def _print_leftovers(remains: cleanup.ClusterLeftovers, form: Form) -> None:
     """Print which objects carry annotations or conditions of ours."""
-    if not found.leftovers:
+    if not remains.leftovers:
         say("nothing of gputopo is left on nodes and pods")
         return
     rows = (
-        (each.kind, each.namespace, each.name, ",".join(each.keys), ",".join(each.conditions))
-        for each in found.leftovers
+        (leftover.kind, leftover.namespace, leftover.name, ",".join(leftover.keys), ",".join(leftover.conditions))
+        for leftover in remains.leftovers
     )
     heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
     form.table(heads, rows)
@@ -106,7 +106,7 @@ def _say(node: str, gpus: list[str], override: Override | None, file: Path | Non
         said = ask(gpu_health.say(kubeconfig(file, context), node, gpus, override))
     except gpu_health.NoSuchNode as error:
         say_no(str(error))
-    except gpu_health.Refused as error:
+    except gpu_health.OverrideRefused as error:
         fail(str(error))
     for uuid, word in sorted(said.items()):
         say(f"{node} {uuid}: {word}")

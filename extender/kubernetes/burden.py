@@ -19,7 +19,7 @@ TELL_SECONDS: Final = 60.0
 log = structlog.get_logger(__name__)
 
 
-class Burden:
+class OversizedObjects:
     """The heavy and unreadable objects of one resource.
 
     Args:

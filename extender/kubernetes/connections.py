@@ -34,7 +34,7 @@ class Server:
 
 
 @dataclass(slots=True)
-class Answer:
+class HttpResponse:
     """What came back."""
 
     status: int = 0
@@ -55,7 +55,7 @@ class Connections:
 
     async def ask(
         self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request and return its answer.
 
         Raises `ssl.SSLError` for a server that is not to be trusted, to which nothing was sent, and another `OSError` where no
@@ -117,13 +117,13 @@ class _Connection(asyncio.Protocol):
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._parser = HttpResponseParser(self)
-        self._waiting: asyncio.Future[Answer] | None = None
-        self._answer = Answer()
+        self._waiting: asyncio.Future[HttpResponse] | None = None
+        self._answer = HttpResponse()
         self._chunks: list[bytes] = []
         self._bytes = 0
         self.idle_since = 0.0
 
-    async def ask(self, sent: bytes) -> Answer:
+    async def ask(self, sent: bytes) -> HttpResponse:
         self._waiting = self._loop.create_future()
         self._transport.write(sent)
         try:
@@ -156,7 +156,7 @@ class _Connection(asyncio.Protocol):
             self._fail(f"no HTTP: {error}")
 
     def on_message_begin(self) -> None:
-        self._answer, self._chunks, self._bytes = Answer(), [], 0
+        self._answer, self._chunks, self._bytes = HttpResponse(), [], 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._bytes += len(name) + len(value)

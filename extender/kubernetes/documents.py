@@ -45,7 +45,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continuation: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct):
+class ListPage(msgspec.Struct):
     """One page of a list, with its objects as they came."""
 
     metadata: ListMeta
@@ -82,20 +82,20 @@ class Bookmark(msgspec.Struct, tag_field="type", tag="BOOKMARK"):
     object: Versioned
 
 
-class Status(msgspec.Struct):
+class ApiStatus(msgspec.Struct):
     """Why the server ends a stream."""
 
     code: int = 0
     message: str = ""
 
 
-class Failure(msgspec.Struct, tag_field="type", tag="ERROR"):
+class WatchError(msgspec.Struct, tag_field="type", tag="ERROR"):
     """The last word of a stream that went wrong."""
 
-    object: Status
+    object: ApiStatus
 
 
-Event = Added[Object] | Modified[Object] | Deleted[Object] | Bookmark | Failure
+Event = Added[Object] | Modified[Object] | Deleted[Object] | Bookmark | WatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def measured(item: Object, text: Text) -> Object:
 
 def event_decoder(kind: type[Object]) -> Callable[[Text], Event[Object]]:
     """Return what reads one event about such objects, in one pass; it raises `BrokenStream`."""
-    events: Any = Added[kind] | Modified[kind] | Deleted[kind] | Bookmark | Failure  # type: ignore[valid-type]
+    events: Any = Added[kind] | Modified[kind] | Deleted[kind] | Bookmark | WatchError  # type: ignore[valid-type]
     return _reader(msgspec.json.Decoder(events).decode)
 
 
@@ -152,8 +152,8 @@ def _reader(decode: Callable[[Text], T]) -> Callable[[Text], T]:
     return read
 
 
-read_page: Callable[[Text], Page] = _reader(msgspec.json.Decoder(Page).decode)
-_read_status: Callable[[Text], Status] = _reader(msgspec.json.Decoder(Status).decode)
+read_page: Callable[[Text], ListPage] = _reader(msgspec.json.Decoder(ListPage).decode)
+_read_status: Callable[[Text], ApiStatus] = _reader(msgspec.json.Decoder(ApiStatus).decode)
 _NO_REASON: Final = "no reason given"
 read_whole: Callable[[Text], Mapping[str, Any]] = _reader(msgspec.json.Decoder(dict[str, Any]).decode)
 read_metadata: Callable[[Text], Versioned] = _reader(msgspec.json.Decoder(Versioned).decode)

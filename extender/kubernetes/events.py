@@ -105,10 +105,10 @@ def placed(pod: PodName, node: str, record: PlacementRecord) -> Event:
 def unsatisfied(pod: PodName, refusals: Counter[str]) -> Event:
     """Say what keeps the nodes from taking the pod: the reasons of most of them, and how many more there are."""
     named = refusals.most_common(REASONS_NAMED)
-    told = [f"{_nodes(count)}: {reason}" for reason, count in named]
+    reasons = [f"{_nodes(count)}: {reason}" for reason, count in named]
     others = refusals.total() - sum(count for _, count in named)
     return Event(
-        pod, UNSATISFIED, "; ".join([*told, f"{_nodes(others)}: other reasons"] if others else told), "Warning"
+        pod, UNSATISFIED, "; ".join([*reasons, f"{_nodes(others)}: other reasons"] if others else reasons), "Warning"
     )
 
 
@@ -162,10 +162,10 @@ def shares_gpu(pod: PodName, gpu: str, node: str) -> Event:
     )
 
 
-def member_evicted(pod: PodName, other: PodName, node: str, why: str) -> Event:
+def member_evicted(pod: PodName, member: PodName, node: str, why: str) -> Event:
     """Say that a pod of the same group, and of the same namespace, has to go, by whomever."""
-    note = f"{other.name} of the same group has to leave {node} ({why}); this pod goes on"
-    return Event(pod, MEMBER_EVICTED, note, "Warning", other.uid)
+    note = f"{member.name} of the same group has to leave {node} ({why}); this pod goes on"
+    return Event(pod, MEMBER_EVICTED, note, "Warning", member.uid)
 
 
 _Key = tuple[str, str, str]

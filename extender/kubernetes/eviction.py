@@ -16,7 +16,7 @@ from extender.kubernetes.rest import Request, Send
 _BUDGET: Final = 429
 
 
-class Answer(StrEnum):
+class EvictionOutcome(StrEnum):
     """What became of one request."""
 
     EVICTED = "evicted"
@@ -30,19 +30,19 @@ class Answer(StrEnum):
     """Nobody knows; the same may be asked again."""
 
 
-async def evict(send: Send, pod: PodName) -> tuple[Answer, str]:
+async def evict(send: Send, pod: PodName) -> tuple[EvictionOutcome, str]:
     """Ask once that a pod be evicted; returns the answer, and what the server says of it."""
     try:
         status, body = await send(to_request(pod))
     except Unavailable as error:
-        return Answer.FAILED, str(error)
+        return EvictionOutcome.FAILED, str(error)
     if status < 300:
-        return Answer.EVICTED, ""
+        return EvictionOutcome.EVICTED, ""
     if status in {404, 409}:
-        return Answer.GONE, message_of(body)
+        return EvictionOutcome.GONE, message_of(body)
     if status == _BUDGET:
-        return Answer.BUDGET, message_of(body)
-    return (Answer.REFUSED if status < 500 else Answer.FAILED), message_of(body)
+        return EvictionOutcome.BUDGET, message_of(body)
+    return (EvictionOutcome.REFUSED if status < 500 else EvictionOutcome.FAILED), message_of(body)
 
 
 def to_request(pod: PodName) -> Request:

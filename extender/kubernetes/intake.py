@@ -12,7 +12,7 @@ from typing import Generic
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing
 from extender.kit.turns import in_short_turns
-from extender.kubernetes.burden import Burden
+from extender.kubernetes.burden import OversizedObjects
 from extender.kubernetes.documents import (
     GONE,
     Bookmark,
@@ -20,11 +20,11 @@ from extender.kubernetes.documents import (
     Deleted,
     Event,
     Expired,
-    Failure,
     Object,
     Overlong,
     Text,
     Unread,
+    WatchError,
     decoder,
     event_decoder,
     measured,
@@ -43,7 +43,7 @@ class Intake(Generic[Object]):
         sink: Sink[Object],
         keep: Callable[[Object], Object | None],
         knows: Callable[[ObjectMeta], bool],
-        burden: Burden,
+        burden: OversizedObjects,
     ) -> None:
         self.decode: Callable[[Text], Object] = decoder(kind)
         self.keep: Callable[[Object], Object | None] = keep
@@ -79,9 +79,9 @@ class Intake(Generic[Object]):
                 raise
             return self._pass_over(unread)
         match event:
-            case Failure(object=status) if status.code == GONE:
+            case WatchError(object=status) if status.code == GONE:
                 raise Expired
-            case Failure(object=status):
+            case WatchError(object=status):
                 raise BrokenStream(f"server error {status.code}: {status.message}")
             case Bookmark(object=mark):
                 return mark.metadata.resource_version

@@ -30,7 +30,7 @@ from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.cluster.objects.kinds import Pod
 from extender.kit import traces
 from extender.kubernetes.account import Headers
-from extender.kubernetes.connections import Answer, Connections, Server
+from extender.kubernetes.connections import Connections, HttpResponse, Server
 from extender.kubernetes.documents import (
     HEAD_BYTES,
     BrokenStream,
@@ -252,7 +252,7 @@ class KubeApi:
             allow_redirects=False,
         )
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: Request) -> HttpResponse:
         headers = await self._headers_of(request)
         headers["User-Agent"] = _USER_AGENT
         return await self._connections.ask(self._server(), request.method, request.path, headers, request.body)

@@ -26,7 +26,7 @@ from extender.cluster.objects.versions import Listing, is_before
 from extender.kit.backoff import Pauses
 from extender.kit.plain_structlog import structlog
 from extender.kit.turns import Turn
-from extender.kubernetes.burden import Burden
+from extender.kubernetes.burden import OversizedObjects
 from extender.kubernetes.documents import (
     BrokenStream,
     Expired,
@@ -131,7 +131,7 @@ class Reflector(Generic[Object]):
         self.heard_at = 0.0
         """Loop time of the last list, event or bookmark."""
         self._source = source
-        self._intake: Intake[Object] = Intake(kind, sink, keep, knows, Burden(name, told))
+        self._intake: Intake[Object] = Intake(kind, sink, keep, knows, OversizedObjects(name, told))
         self._timing = timing
         rng = random or Random()  # noqa: S311 - no secret
         self._pauses = Pauses(timing.backoff_seconds, timing.max_backoff_seconds, random=rng.random)
@@ -260,13 +260,13 @@ async def list_objects(
     source: Source,
     decode: Callable[[Text], Object],
     keep: Callable[[Object], Object | None] = lambda item: item,
-    burden: Burden | None = None,
+    burden: OversizedObjects | None = None,
 ) -> Listed[Object]:
     """Read all pages, one after the other; others have their turns between two objects.
 
     Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
     """
-    burden, found = burden or Burden("objects"), list[Object | Unread]()
+    burden, found = burden or OversizedObjects("objects"), list[Object | Unread]()
     version = continuation = None
     while True:
         metadata = await _read_into(found, await source.list_page(continuation), decode, keep, burden)
@@ -285,7 +285,7 @@ async def _read_into(
     page: Text | Overlong,
     decode: Callable[[Text], Object],
     keep: Callable[[Object], Object | None],
-    burden: Burden,
+    burden: OversizedObjects,
 ) -> ListMeta:
     """Add what is to be kept of a page, which is not needed any more when the next one comes."""
     if isinstance(page, Overlong):

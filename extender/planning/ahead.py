@@ -56,7 +56,7 @@ class Nodes(Protocol):
         ...
 
 
-class Ahead:
+class PlannedNodes:
     """Nodes of which GPUs are taken beside all others, which stand where filter finds them; both are read best first."""
 
     def __init__(self, nodes: Nodes, taken: Mapping[str, Held]) -> None:

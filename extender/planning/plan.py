@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import priority_of
 from extender.cluster.objects.kinds import Pod
-from extender.planning.ahead import Ahead, HostDemand, Nodes
+from extender.planning.ahead import HostDemand, Nodes, PlannedNodes
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PendingPod:
     """A pod that waits, and what it asks for now."""
 
     pod: Pod
@@ -28,7 +28,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Assignment:
     """Where a pod is to go."""
 
     pod: Pod
@@ -42,7 +42,7 @@ class Course:
         return sum(1 << position for position in self.placement.gpus)
 
 
-def plan_queue(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
+def plan_queue(nodes: Nodes, queue: Sequence[PendingPod], taken: Mapping[str, Held]) -> list[Assignment]:
     """Return where pods of a queue go, in its order; those for whom nothing is left are not among them.
 
     Args:
@@ -59,20 +59,20 @@ def plan_queue(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held])
     return _of(queue, second if second.keys() >= first.keys() and _worth(second) > _worth(first) else first)
 
 
-def _in_order(nodes: Nodes, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> dict[str, Course]:
-    ahead, found, in_vain = Ahead(nodes, taken), dict[str, Course](), set[Hashable]()
+def _in_order(nodes: Nodes, queue: Sequence[PendingPod], taken: Mapping[str, Held]) -> dict[str, Assignment]:
+    planned, found, in_vain = PlannedNodes(nodes, taken), dict[str, Assignment](), set[Hashable]()
     for wanted in queue:
         if (alike := _alike(wanted)) in in_vain:
             continue
-        place = ahead.place(wanted.pod, wanted.request, wanted.avoided)
+        place = planned.place(wanted.pod, wanted.request, wanted.avoided)
         if place is not None:
-            found[wanted.pod.metadata.uid] = Course(wanted.pod, wanted.request, *place)
+            found[wanted.pod.metadata.uid] = Assignment(wanted.pod, wanted.request, *place)
         elif not wanted.avoided:
             in_vain.add(alike)  # what is left only gets less
     return found
 
 
-def _alike(wanted: Wanted) -> Hashable:
+def _alike(wanted: PendingPod) -> Hashable:
     """Return what is equal of pods that fit on the same nodes."""
     spec = wanted.pod.spec
     selected = tuple(sorted((spec.node_selector or {}).items()))
@@ -83,10 +83,10 @@ def _smallness(request: GpuRequest) -> tuple[int, int]:
     return -request.gpus, -sum(request.memory_gib)
 
 
-def _worth(plan: Mapping[str, Course]) -> tuple[int, float]:
-    bandwidths = (course.placement.bandwidth for course in plan.values())
+def _worth(plan: Mapping[str, Assignment]) -> tuple[int, float]:
+    bandwidths = (assignment.placement.bandwidth for assignment in plan.values())
     return len(plan), round(sum(bandwidth.point for bandwidth in bandwidths if bandwidth), 3)
 
 
-def _of(queue: Sequence[Wanted], plan: Mapping[str, Course]) -> list[Course]:
+def _of(queue: Sequence[PendingPod], plan: Mapping[str, Assignment]) -> list[Assignment]:
     return [plan[uid] for wanted in queue if (uid := wanted.pod.metadata.uid) in plan]

@@ -18,8 +18,8 @@ from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.ahead import HostDemand
-from extender.planning.plan import Wanted
-from extender.verbs.asked import Asked
+from extender.planning.plan import PendingPod
+from extender.verbs.asked import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement
 
@@ -86,7 +86,7 @@ def next_wanted(
     at_most: int,
     ahead: Collection[str] | None,
     may_begin: Callable[[GpuPod], bool],
-) -> list[Wanted]:
+) -> list[PendingPod]:
     """Return so many of the pods that wait for these schedulers, and that nothing is known of yet, in their order.
 
     Args:
@@ -152,12 +152,12 @@ def _may_be_planned(state: ClusterState, pod: GpuPod) -> bool:
     return is_new and is_plain(pod.pod)
 
 
-def _read(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> Iterator[Wanted]:
+def _read(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> Iterator[PendingPod]:
     """Yield those that ask for GPUs alone: where a pod of a group may go depends on its others."""
     for pod in pods:
         try:
-            asked = Asked.read(state, pod.pod, now)
+            asked = PodContext.read(state, pod.pod, now)
         except RequestError:
             continue
         if asked.request.asks and asked.group is None:
-            yield Wanted(pod.pod, asked.request, tuple(asked.away(state)))
+            yield PendingPod(pod.pod, asked.request, tuple(asked.away(state)))

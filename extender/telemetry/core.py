@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Failure
-from extender.telemetry.metrics import Declaration, Kind, read_gauges
+from extender.telemetry.metrics import Declaration, SeriesKind, read_gauges
 from topology.placement.verdict import Reason
 
 CROWDED: Final = "crowded"
@@ -24,7 +24,7 @@ VERDICTS_BY_VERB: Final[Mapping[str, tuple[str, ...]]] = {
 REQUEST_SECONDS: Final = Declaration(
     "gputopo_extender_request_duration_seconds",
     "Time from the first byte of a verb's body to its answer.",
-    Kind.HISTOGRAM,
+    SeriesKind.HISTOGRAM,
     labels=("verb",),
     values=tuple(product(VERDICTS_BY_VERB)),
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
@@ -32,21 +32,21 @@ REQUEST_SECONDS: Final = Declaration(
 VERDICTS: Final = Declaration(
     "gputopo_verdicts",
     "Answers of the verbs.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("verb", "reason"),
     values=tuple((verb, reason) for verb, reasons in VERDICTS_BY_VERB.items() for reason in reasons),
 )
 REFUSALS: Final = Declaration(
     "gputopo_refusals",
     "Filter calls that no node passed, once per reason of a node.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("reason",),
     values=tuple(product(Reason)),
 )
 WAITED_SECONDS: Final = Declaration(
     "gputopo_waited_seconds",
     "Time from a pod's first refusal to its bind, once per reason of its last refusal.",
-    Kind.HISTOGRAM,
+    SeriesKind.HISTOGRAM,
     labels=("reason",),
     values=tuple(product(Reason)),
     buckets=(1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0),
@@ -54,28 +54,28 @@ WAITED_SECONDS: Final = Declaration(
 API_REQUESTS: Final = Declaration(
     "gputopo_api_requests",
     "API requests of the bind protocol; `NoAnswer` and `Conflict` should be rare.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("intent", "reply"),
     values=tuple((intent.__name__, reply.__name__) for intent, reply in product(get_args(Intent), get_args(Reply))),
 )
 LEDGER_REPAIRS: Final = Declaration(
     "gputopo_ledger_repairs",
     "Ledgers that were rebuilt, and pods whose claims were corrected.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("kind",),
     values=tuple(product(("rebuilt", "adopted", "moved", "restored"))),
 )
 WATCH_OBJECTS: Final = Declaration(
     "gputopo_watch_objects",
     "Versions of objects of more than 1 MiB.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("resource", "fate"),
     values=tuple(product(("nodes", "pods", "resourceclaims", "resourceslices"), ("heavy", "unread"))),
 )
 PODS_REFUSED: Final = Declaration(
     "gputopo_pods_refused",
     "Waiting pods, once per reason of their last refusal.",
-    Kind.READ,
+    SeriesKind.READ,
     labels=("reason",),
     values=tuple(product(Reason)),
 )
@@ -115,7 +115,7 @@ _GAUGES: Final = {
 FAILED_ROUNDS: Final = Declaration(
     "gputopo_failed_rounds",
     "Background rounds and observers that failed; they are retried, and the log says why.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("name",),
 )
 """`Metrics.begin` makes a series for each round that there is."""

@@ -24,7 +24,7 @@ Figures = Mapping[str, float]
 """Gauge name, without the prefix → value."""
 
 
-class Kind(Enum):
+class SeriesKind(Enum):
     """How the values of a series come about."""
 
     COUNTER = auto()
@@ -44,7 +44,7 @@ class Declaration:
     name: str
     """With the prefix."""
     help: str
-    kind: Kind
+    kind: SeriesKind
     labels: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
     """Of the labels: the combinations that exist from the start, so that the first event is an increase."""
@@ -54,11 +54,14 @@ class Declaration:
 
 def read_gauges(helps: Mapping[str, str]) -> tuple[Declaration, ...]:
     """Declare gauges without labels that are read at each scrape, by name without the prefix."""
-    return tuple(Declaration(f"{PREFIX}{name}", text, Kind.READ) for name, text in helps.items())
+    return tuple(Declaration(f"{PREFIX}{name}", text, SeriesKind.READ) for name, text in helps.items())
 
 
 BUILD_INFO: Final = Declaration(
-    "gputopo_build_info", "1, with the version and a digest of the configuration.", Kind.GAUGE, ("version", "config")
+    "gputopo_build_info",
+    "1, with the version and a digest of the configuration.",
+    SeriesKind.GAUGE,
+    ("version", "config"),
 )
 """Of every extender, whatever else it declares."""
 
@@ -129,14 +132,14 @@ class Metrics:
         name, text, labels, registry = declaration.name, declaration.help, declaration.labels, self._registry
         family: Counter | Gauge | Histogram
         match declaration.kind:
-            case Kind.COUNTER:
+            case SeriesKind.COUNTER:
                 family = self._counters[name] = Counter(name, text, labels, registry=registry)
-            case Kind.HISTOGRAM:
+            case SeriesKind.HISTOGRAM:
                 buckets = declaration.buckets
                 family = self._histograms[name] = Histogram(name, text, labels, buckets=buckets, registry=registry)
-            case Kind.GAUGE:
+            case SeriesKind.GAUGE:
                 family = self._gauges[name] = Gauge(name, text, labels, registry=registry)
-            case Kind.READ:
+            case SeriesKind.READ:
                 self._read.append(declaration)
                 return
         for values in declaration.values:

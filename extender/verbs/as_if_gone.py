@@ -26,7 +26,7 @@ from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, priority_of
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.victims import Candidate
 from topology.effort import Allowance, Search
 from topology.placement.verdict import Placement
@@ -53,7 +53,7 @@ class _Plan:
 
 
 def place_as_if_gone(
-    state: ClusterState, asked: Asked, names: Collection[str], allowance: Allowance
+    state: ClusterState, asked: PodContext, names: Collection[str], allowance: Allowance
 ) -> Search[tuple[str, Placement] | None]:
     """Return the node that costs least and what the pod gets there; `None`: nothing is imagined, or nothing helps.
 
@@ -110,7 +110,7 @@ class _Counted:
     evictable: tuple[GpuPod, ...]
 
     @classmethod
-    def of(cls, state: ClusterState, view: NodeView, asked: Asked, kept: Held) -> _Counted | None:
+    def of(cls, state: ClusterState, view: NodeView, asked: PodContext, kept: Held) -> _Counted | None:
         """Count a node's GPUs; `None` where nobody can."""
         offered = (view.node.status.allocatable or {}).get(state.resource, "")
         if not offered.isdecimal():

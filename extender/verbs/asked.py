@@ -32,7 +32,7 @@ CLAIMED_ELSEWHERE = Rejection(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodContext:
     """One pod, as of one moment."""
 
     pod: Pod

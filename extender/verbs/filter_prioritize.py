@@ -29,7 +29,7 @@ from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.config.defaults import HOLD_SECONDS
 from extender.kit.clock import Instant
 from extender.verbs.as_if_gone import place_as_if_gone
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.names import Names
 from extender.verbs.preparing import prepare, ranked
 from extender.verbs.ranking import Ranking
@@ -63,43 +63,43 @@ def filter_in_slices(
         return ExtenderFilterResult([], error=NOT_LISTED)
     names = args.names
     try:
-        asked = Asked.read(state, args.pod, now)
+        context = PodContext.read(state, args.pod, now)
     except RequestError as error:
         return ExtenderFilterResult([], None, dict.fromkeys(names, str(error)))
-    if not asked.request.asks:
+    if not context.request.asks:
         return args.passing([*dict.fromkeys(names)])
     if args.pod.status.extended_resource_claim_status is not None:
         return ExtenderFilterResult([], None, dict.fromkeys(names, ALLOCATED_BY_DRA))
     allowance = Allowance()
-    yield from prepare(state, asked, allowance)
+    yield from prepare(state, context, allowance)
     is_member = gang_of(args.pod) is not None
     with state.effort.bounded(allowance):
-        answer = _filter(state, asked, args, 1 if is_member else candidates, hold_seconds)
+        answer = _filter(state, context, args, 1 if is_member else candidates, hold_seconds)
     if isinstance(answer, ExtenderFilterResult):
         return answer
-    placed = (yield from place_as_if_gone(state, asked, names, allowance)) if is_member else None
+    placed = (yield from place_as_if_gone(state, context, names, allowance)) if is_member else None
     if placed is not None:
-        _hold(state, asked, (Ranked(*placed),), hold_seconds)
+        _hold(state, context, (Ranked(*placed),), hold_seconds)
         return args.passing([placed[0]])
     with state.effort.bounded(allowance):
-        return _refusal(state, asked, answer, names)
+        return _refusal(state, context, answer, names)
 
 
 def _filter(
-    state: ClusterState, asked: Asked, args: ExtenderArgs, candidates: int, hold_seconds: float
+    state: ClusterState, context: PodContext, args: ExtenderArgs, candidates: int, hold_seconds: float
 ) -> ExtenderFilterResult | Ranking:
     """Return the nodes that are offered, or the ranking in which there is none."""
-    names, uid, now = args.names, args.pod.metadata.uid, asked.now.monotonic
+    names, uid, now = args.names, args.pod.metadata.uid, context.now.monotonic
     state.holds.release(uid)
     state.holds.void(state.memory.gangs.ask(args.pod))
-    state.memory.setbacks.come_back(uid, asked.owner, now, args.pod.metadata.namespace)
-    if _is_to_be_passed_over(state, asked, names):
+    state.memory.setbacks.come_back(uid, context.owner, now, args.pod.metadata.namespace)
+    if _is_to_be_passed_over(state, context, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
-    ranking, chosen = _offer(state, asked, Names(names), candidates)
+    ranking, chosen = _offer(state, context, Names(names), candidates)
     if not chosen:
         return ranking
     if len(chosen) == 1:  # then kube-scheduler does not ask for scores
-        _announce(state, asked, ranking, chosen, hold_seconds)
+        _announce(state, context, ranking, chosen, hold_seconds)
     return args.passing(chosen)
 
 
@@ -128,20 +128,20 @@ def prioritize_in_slices(
     if not state.synced:
         return []
     try:
-        asked = Asked.read(state, args.pod, now)
+        context = PodContext.read(state, args.pod, now)
     except RequestError:
         return []
     uid, named = args.pod.metadata.uid, dict.fromkeys(args.names)
     state.memory.offers.forget(uid)
-    if not asked.request.asks:
+    if not context.request.asks:
         return []
-    ranking = yield from ranked(state, asked, Names(named))
+    ranking = yield from ranked(state, context, Names(named))
     names, best_two = [*named], [*islice(ranking.best_first(), 2)]
     if not best_two:
         return [HostPriority(name, 0) for name in names]
-    _announce(state, asked, ranking, best_two, hold_seconds)
+    _announce(state, context, ranking, best_two, hold_seconds)
     best = best_two[0]
-    scores, away = ranking.scores(names), asked.away(state)
+    scores, away = ranking.scores(names), context.away(state)
     if away and best not in away:
         scores = [None if name in away else score for name, score in zip(names, scores, strict=True)]
     level_of = levels(set(scores))
@@ -150,55 +150,57 @@ def prioritize_in_slices(
     return priorities
 
 
-def _offer(state: ClusterState, asked: Asked, names: Names, candidates: int) -> tuple[Ranking, list[str]]:
+def _offer(state: ClusterState, context: PodContext, names: Names, candidates: int) -> tuple[Ranking, list[str]]:
     """Take the best nodes, but not again those that the pod came back from, before it has been offered all others."""
-    uid = asked.pod.metadata.uid
+    uid = context.pod.metadata.uid
     refused = state.memory.offers.refused(uid, state.shapes) if candidates else frozenset()
     refused = frozenset(name for name in refused if name in names)
-    ranking = asked.rank_for_now(state, names.without(refused) if refused else names)
+    ranking = context.rank_for_now(state, names.without(refused) if refused else names)
     if refused and ranking.best is None:
         state.memory.offers.forget(uid)
-        ranking = asked.rank_for_now(state, names)
+        ranking = context.rank_for_now(state, names)
     if not candidates:
         return ranking, list(ranking.best_first())
     chosen = list(islice(ranking.best_first(), candidates))
-    state.memory.offers.add(uid, chosen, state.shapes, asked.pod.metadata.namespace)
+    state.memory.offers.add(uid, chosen, state.shapes, context.pod.metadata.namespace)
     return ranking, chosen
 
 
-def _is_to_be_passed_over(state: ClusterState, asked: Asked, names: Collection[str]) -> bool:
+def _is_to_be_passed_over(state: ClusterState, context: PodContext, names: Collection[str]) -> bool:
     """Whether the call is about the nominated node alone, and that steps back; the same call again is not refused."""
-    nominated, uid = asked.pod.status.nominated_node_name, asked.pod.metadata.uid
+    nominated, uid = context.pod.status.nominated_node_name, context.pod.metadata.uid
     if nominated is None or len(names) != 1 or nominated not in names:
         return False
-    return nominated in asked.away(state) and state.memory.setbacks.pass_over(uid, asked.owner, nominated)
+    return nominated in context.away(state) and state.memory.setbacks.pass_over(uid, context.owner, nominated)
 
 
-def _announce(state: ClusterState, asked: Asked, ranking: Ranking, best: list[str], hold_seconds: float) -> None:
+def _announce(state: ClusterState, context: PodContext, ranking: Ranking, best: list[str], hold_seconds: float) -> None:
     """Take note of the winner, the first one, and hold what it is to give."""
-    uid, now, verdicts = asked.pod.metadata.uid, asked.now.monotonic, ranking.verdicts(best)
+    uid, now, verdicts = context.pod.metadata.uid, context.now.monotonic, ranking.verdicts(best)
     ranked = tuple(Ranked(name, verdict) for name, verdict in verdicts.items() if isinstance(verdict, Placement))
     if ranked:
-        _hold(state, asked, ranked, hold_seconds)
-        if gang_of(asked.pod) is None:  # else its group may have been what came to nothing
-            state.memory.setbacks.announce(uid, ranked[0].node, now, asked.pod.metadata.namespace)
+        _hold(state, context, ranked, hold_seconds)
+        if gang_of(context.pod) is None:  # else its group may have been what came to nothing
+            state.memory.setbacks.announce(uid, ranked[0].node, now, context.pod.metadata.namespace)
 
 
-def _hold(state: ClusterState, asked: Asked, ranked: tuple[Ranked, ...], hold_seconds: float) -> None:
-    uid, winner = asked.pod.metadata.uid, ranked[0]
-    hold = Hold.of(winner.node, winner.placement, asked.request, asked.now.monotonic + hold_seconds, ranked)
+def _hold(state: ClusterState, context: PodContext, ranked: tuple[Ranked, ...], hold_seconds: float) -> None:
+    uid, winner = context.pod.metadata.uid, ranked[0]
+    hold = Hold.of(winner.node, winner.placement, context.request, context.now.monotonic + hold_seconds, ranked)
     state.holds.put(uid, hold)
-    state.memory.gangs.offer(uid, hold, asked.request)
+    state.memory.gangs.offer(uid, hold, context.request)
 
 
-def _refusal(state: ClusterState, asked: Asked, ranking: Ranking, names: Collection[str]) -> ExtenderFilterResult:
-    listed, nominated = [*names], asked.pod.status.nominated_node_name
+def _refusal(
+    state: ClusterState, context: PodContext, ranking: Ranking, names: Collection[str]
+) -> ExtenderFilterResult:
+    listed, nominated = [*names], context.pod.status.nominated_node_name
     refusals = ranking.refusals(listed)
     alike = {id(refusal): refusal for refusal in refusals if refusal}.values()  # one for all nodes that share it
-    uid, namespace = asked.pod.metadata.uid, asked.pod.metadata.namespace
+    uid, namespace = context.pod.metadata.uid, context.pod.metadata.namespace
     if state.pods.get(uid) or state.pods.tombstone(uid) is None:  # one that has left meanwhile waits no more
         reasons = frozenset(rejection.reason for rejection, _ in alike)
-        state.memory.refusals.add(uid, reasons, asked.now.monotonic, namespace)
+        state.memory.refusals.add(uid, reasons, context.now.monotonic, namespace)
     unresolvable = {name: refusal[1] for name, refusal in zip(listed, refusals, strict=True) if refusal}
     failed: dict[str, str] = {}
     if nominated in unresolvable:

@@ -22,7 +22,7 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Clock
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.cost import Protection
 from extender.verbs.victims import Candidate
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
@@ -58,7 +58,7 @@ def preempt(
     """
     now = clock()
     try:
-        asked = Asked.read(state, args.pod, now)
+        asked = PodContext.read(state, args.pod, now)
         if not asked.request.asks:
             return Preemption(args.candidates)
         need = requests(args.pod)
@@ -73,7 +73,7 @@ class _Search:
     """One call of a pod that wants GPUs, or shares of them."""
 
     state: ClusterState
-    asked: Asked
+    asked: PodContext
     need: Counter[str]
     offered: dict[str, MetaVictims]
     protection: Protection

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.names import Names
 from extender.verbs.ranking import Ranking
 from topology.effort import Allowance, Search
@@ -20,14 +20,14 @@ PREPARE_STEPS: Final = 10_000
 """In one slice, about 5 ms: a hundred shapes, where nothing has to be searched for or valued."""
 
 
-def prepare(state: ClusterState, asked: Asked, allowance: Allowance) -> Search[None]:
+def prepare(state: ClusterState, context: PodContext, allowance: Allowance) -> Search[None]:
     """Decide on the shapes that nobody has decided on for such a request; nothing to do takes no pause."""
-    request, namespace = asked.request, asked.pod.metadata.namespace
+    request, namespace = context.request, context.pod.metadata.namespace
     requests = [request]
-    if asked.group is not None and request.preferred and not request.required:
+    if context.group is not None and request.preferred and not request.required:
         requests.append(replace(request, required=request.preferred))
-    for each in requests:
-        yield from prepare_request(state, each, namespace, allowance, counts=asked.group is not None)
+    for request_now in requests:
+        yield from prepare_request(state, request_now, namespace, allowance, counts=context.group is not None)
 
 
 def prepare_request(
@@ -43,9 +43,9 @@ def prepare_request(
         yield
 
 
-def ranked(state: ClusterState, asked: Asked, names: Names) -> Search[Ranking]:
+def ranked(state: ClusterState, context: PodContext, names: Names) -> Search[Ranking]:
     """Rank these nodes, once all is prepared."""
     allowance = Allowance()
-    yield from prepare(state, asked, allowance)
+    yield from prepare(state, context, allowance)
     with state.effort.bounded(allowance):
-        return asked.rank_for_now(state, names)
+        return context.rank_for_now(state, names)

@@ -94,12 +94,12 @@ class Ranking:
 
     def fitting(self, census: Census, locations: Mapping[str, Location]) -> Counter[Location]:
         """Return how many pods like this one the nodes of each location could take, those few included."""
-        found = self._order.fitting(census)
+        fits = self._order.fitting(census)
         for name, (verdict, _) in self._special.items():
             if isinstance(verdict, Placement):
                 held = self._held_for_others.get(name, NOTHING)
-                found[locations[name]] += max(1, self._views[name].how_many_fit(self._uid, self._request, held))
-        return found
+                fits[locations[name]] += max(1, self._views[name].how_many_fit(self._uid, self._request, held))
+        return fits
 
     def verdict(self, name: str) -> Placement | Rejection:
         """Return the verdict on one node."""
@@ -107,8 +107,8 @@ class Ranking:
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Placement | Rejection]:
         """Return the verdicts on nodes of the call, in their order and each once."""
-        found = self._each(names, lambda verdict: verdict)
-        return {name: self._on_rails(name, verdict) for name, verdict in zip(names, found, strict=True)}
+        verdicts = self._each(names, lambda verdict: verdict)
+        return {name: self._on_rails(name, verdict) for name, verdict in zip(names, verdicts, strict=True)}
 
     def scores(self, names: Sequence[str]) -> list[float | None]:
         """Return the score of each node, `None` where the pod does not fit."""
@@ -116,37 +116,39 @@ class Ranking:
 
     def refusals(self, names: Sequence[str]) -> list[tuple[Rejection, str] | None]:
         """Return why the pod does not fit on each node, in words too; `None` where it fits. Nodes that are alike share one."""
-        return self._each(names, lambda found: (found, found.sentence) if isinstance(found, Rejection) else None)
+        return self._each(
+            names, lambda verdict: (verdict, verdict.sentence) if isinstance(verdict, Rejection) else None
+        )
 
     def _on_rails(self, name: str, verdict: Placement | Rejection) -> Placement | Rejection:
         """Return the verdict with the GPUs that are on the best rails for the pod's group."""
         rails = self._rails.on(self._views[name]) if isinstance(verdict, Placement) else NO_RAILS
         if rails == NO_RAILS:
             return verdict
-        found = self._decide(name, rails)
-        return found if isinstance(found, Placement) else verdict
+        on_rails = self._decide(name, rails)
+        return on_rails if isinstance(on_rails, Placement) else verdict
 
     def _each(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
         """Apply `of` to the verdict on each node."""
-        found = self._each_alone(names, of)
+        values = self._each_alone(names, of)
         if self._elsewhere is not None:
             fits = self._each_alone(names, lambda verdict: isinstance(verdict, Placement))
             for position, name in enumerate(names):
                 if fits[position] and name not in self._names:
-                    found[position] = of(self._elsewhere)
-        return found
+                    values[position] = of(self._elsewhere)
+        return values
 
     def _each_alone(self, names: Sequence[str], of: Callable[[Placement | Rejection], T]) -> list[T]:
         """Apply `of` to the verdict on each node; once per shape, so that per node no more than two look-ups are left."""
         buckets = [*self._shapes.buckets_of(names)]
         by_serial = self._order.verdicts
         values = {bucket: of(NOT_KNOWN if bucket is None else by_serial[bucket.serial]) for bucket in set(buckets)}
-        found = [*map(values.__getitem__, buckets)]
+        results = [*map(values.__getitem__, buckets)]
         if self._special:
             for position, name in enumerate(names):
                 if name in self._special:
-                    found[position] = of(self._special[name][0])
-        return found
+                    results[position] = of(self._special[name][0])
+        return results
 
     @property
     def best(self) -> str | None:
@@ -156,8 +158,8 @@ class Ranking:
     def best_first(self) -> Iterator[str]:
         """Yield the names of the nodes that fit."""
         names, order = self._names, self._order
-        found = order.best_of(names.all, self._shapes.bucket_of) if names.are_few else order.best_first(names)
-        plain = (key for key in found if key[-1] not in self._special)
+        ordered = order.best_of(names.all, self._shapes.bucket_of) if names.are_few else order.best_first(names)
+        plain = (key for key in ordered if key[-1] not in self._special)
         return (key[-1] for key in merge(self._special_keys(), plain))
 
     def _special_keys(self) -> list[Key]:

@@ -54,11 +54,11 @@ class Candidate:
         self._need = need
         self._offered = dict.fromkeys(offered)
         self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
-        known = {held.pod.uid for held in self._evictable}
-        self._in_any_case = frozenset(uid for uid in self._offered if uid not in known)
+        evictable = {held.pod.uid for held in self._evictable}
+        self._in_any_case = frozenset(uid for uid in self._offered if uid not in evictable)
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)
         self._taken, self._taken_across = view.taken(), view.taken_across() if request.is_share else {}
-        staying = [held for held in view.holdings if held.pod.uid not in known | self._in_any_case]
+        staying = [held for held in view.holdings if held.pod.uid not in evictable | self._in_any_case]
         self._hidden, self._hidden_slices = hidden_gpus(staying), hidden_slices(staying)
         self._hidden_gib = hidden_gib(staying)
         self._wanted = view.shape.devices_for(request)
@@ -123,7 +123,7 @@ class Candidate:
 
     def still_helps(self, victims: Collection[str], then: Candidate) -> bool:
         """Whether victims that were found in an earlier view may be evicted as they might then, and the pod has its GPUs."""
-        may_go, might_go = ({held.pod.uid for held in each._evictable} for each in (self, then))
+        may_go, might_go = ({held.pod.uid for held in candidate._evictable} for candidate in (self, then))
         still_may = may_go.issuperset(might_go.intersection(victims))
         return still_may and not self.view.shape.closed and self._bandwidth(victims) is not None
 
@@ -218,7 +218,9 @@ class Candidate:
         chosen = {held.pod.uid for held in choice}
         order = [uid for uid in self._offered if uid in chosen or uid in self._in_any_case]
         for uid in sorted(chosen.difference(order), key=lambda uid: (-priorities[uid], uid)):
-            lower = (at for at, other in enumerate(order) if priorities.get(other, priorities[uid]) < priorities[uid])
+            lower = (
+                at for at, earlier in enumerate(order) if priorities.get(earlier, priorities[uid]) < priorities[uid]
+            )
             order.insert(next(lower, len(order)), uid)
         return order
 
@@ -233,14 +235,14 @@ class _Freed:
         self._offered = {held.pod.uid for held in offered}
         takes = {held.pod.uid: _takes(held.pod.pod) for held in evictable}
         offers = [takes[uid] for uid in self._offered]
-        least = sum((each for each in offers if each is not None), Counter[str]()) & need
-        amounts = [each for each in (need, *takes.values()) if each is not None]
-        unit = lcm(*(each[resource].denominator for each in amounts for resource in least))
+        least = sum((amount for amount in offers if amount is not None), Counter[str]()) & need
+        amounts = [amount for amount in (need, *takes.values()) if amount is not None]
+        unit = lcm(*(amount[resource].denominator for amount in amounts for resource in least))
         self._least = None if None in offers else [int(unit * least[resource]) for resource in least]
         """In units of which everything is a whole number: adding up is most of the work."""
         self._takes = {
-            uid: None if each is None else [int(unit * each[resource]) for resource in least]
-            for uid, each in takes.items()
+            uid: None if amount is None else [int(unit * amount[resource]) for resource in least]
+            for uid, amount in takes.items()
         }
 
     def is_enough(self, victims: Collection[str]) -> bool:
@@ -248,11 +250,11 @@ class _Freed:
         taken = [takes for uid in victims if (takes := self._takes[uid]) is not None]
         if self._least is None or len(taken) < len(victims):
             return self._offered.issubset(victims)
-        return all(sum(each[at] for each in taken) >= least for at, least in enumerate(self._least))
+        return all(sum(amounts[at] for amounts in taken) >= least for at, least in enumerate(self._least))
 
 
 def _without(choice: Choice, held: Holding) -> Choice:
-    return tuple(other for other in choice if other is not held)
+    return tuple(holding for holding in choice if holding is not held)
 
 
 def _may_go(held: Holding, pod: Pod) -> bool:

@@ -39,7 +39,7 @@ class _Wire(msgspec.Struct, frozen=True, rename="pascal"):
     """Fields are spelled as Go spells them: `NodeNames`."""
 
 
-class NodeList(msgspec.Struct, frozen=True):
+class WireNodeList(msgspec.Struct, frozen=True):
     """`v1.NodeList`, sent in place of names when `nodeCacheCapable` is off; nodes go back as they came."""
 
     items: list[msgspec.Raw] | None = None
@@ -60,7 +60,7 @@ class ExtenderArgs(_Wire, frozen=True):
     """What filter and prioritize are asked: one pod, and the nodes that are still in the running."""
 
     pod: Pod
-    nodes: NodeList | None = None
+    nodes: WireNodeList | None = None
     node_names: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class ExtenderArgs(_Wire, frozen=True):
         if self.nodes is None:
             return ExtenderFilterResult(names)
         sent = self.nodes.by_name()
-        return ExtenderFilterResult(names, nodes=NodeList([sent[name] for name in names]))
+        return ExtenderFilterResult(names, nodes=WireNodeList([sent[name] for name in names]))
 
 
 class WrittenArgs(ExtenderArgs, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class ExtenderFilterResult(_Wire, frozen=True, omit_defaults=True):
     """Node → message, where it could not."""
     error: str = ""
     """Not empty: the call failed, and so does the pod's scheduling cycle."""
-    nodes: NodeList | None = None
+    nodes: WireNodeList | None = None
     """The same as `node_names`, for a scheduler that sent whole nodes and takes nothing else."""
 
     @property

@@ -52,7 +52,7 @@ class Bodies:
             self._held_bytes -= held_bytes
 
 
-class Line:
+class CallQueue:
     """Calls of one verb: `at_once` are worked on, `waiting` more stand in line, and nobody else is let in."""
 
     def __init__(self, bodies: Bodies, max_bytes: int, at_once: int, waiting: int) -> None:

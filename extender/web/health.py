@@ -41,8 +41,8 @@ def page(extender: Extender, path: str, query: str) -> Page:
 
 
 async def _endpoint(request: Request) -> Response:
-    found = page(request.app.state.extender, request.url.path, request.url.query)
-    return Response(found.body, found.status, headers={"Content-Type": found.content_type})
+    answer = page(request.app.state.extender, request.url.path, request.url.query)
+    return Response(answer.body, answer.status, headers={"Content-Type": answer.content_type})
 
 
 def _answer(query: str, probe: str, checks: Mapping[str, str | None]) -> Page:

@@ -43,7 +43,7 @@ PLACES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NodeSelection:
     """Which nodes the front page is to show."""
 
     within: Location = CLUSTER
@@ -58,7 +58,7 @@ class Asked:
             name = self.within.domain(level)[1]
             if name is not None:
                 place = place.at(level, name)
-                steps.append((f"{LEVELS[level]} {name}", _front(Asked(place))))
+                steps.append((f"{LEVELS[level]} {name}", _front(NodeSelection(place))))
         return steps
 
     @property
@@ -68,7 +68,7 @@ class Asked:
 
     def into(self, place: Place) -> str | None:
         """Return the address of a place in here."""
-        return None if place.name is None else _front(Asked(self.within.at(place.level, place.name)))
+        return None if place.name is None else _front(NodeSelection(self.within.at(place.level, place.name)))
 
     def following(self, name: str) -> str:
         """Return the address of the nodes after that one."""
@@ -82,7 +82,7 @@ def overview(
     placed: Sequence[PodInfo],
     waiting: Sequence[WaitingPod],
     *,
-    asked: Asked = Asked(),
+    asked: NodeSelection = NodeSelection(),
     following: str | None = None,
 ) -> Iterator[str]:
     """Return the front page; `following` is the node after which the next page begins, if there is one.
@@ -184,8 +184,8 @@ def _predicted(predicted: BandwidthInfo | None) -> str:
     return f"{predicted.point:.0f}  ({predicted.low:.0f}–{predicted.high:.0f}){measured}"
 
 
-def _front(asked: Asked, after: str = "") -> str:
-    fields = {"q": asked.containing, **asked.fields, "after": after}
+def _front(selection: NodeSelection, after: str = "") -> str:
+    fields = {"q": selection.containing, **selection.fields, "after": after}
     query = urlencode({name: value for name, value in fields.items() if value})
     return f"/?{query}" if query else "/"
 
@@ -199,7 +199,7 @@ def _pod_path(key: str) -> str:
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -207,7 +207,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {
+    environment.filters |= {
         "fault": fault_of,
         "for_how_long": for_how_long,
         "machine": _machine,
@@ -218,14 +218,14 @@ def _environment() -> Environment:
         "said_of": _said_of,
         "written": written,
     }
-    found.globals |= {
+    environment.globals |= {
         "NO_POD": (picture.BEING_BOUND, picture.SHARERS),
         "LEVELS": LEVELS,
         "STATES": STATES,
         "script": assets.SCRIPT.path,
         "style": assets.STYLE.path,
     }
-    return found
+    return environment
 
 
 _ENVIRONMENT: Final = _environment()

@@ -20,9 +20,9 @@ async def first(
     count: int, items: Iterable[Item], key: Callable[[Item], Any], where: Callable[[Item], bool]
 ) -> list[Item]:
     """Return the least `count` of the items that `where` admits, in order of `key`, as all of them are at the call."""
-    everything, found = list(items), list[Item]()
+    everything, first_items = list(items), list[Item]()
     for start in range(0, len(everything), STEP):
         admitted = filter(where, everything[start : start + STEP])
-        found = nsmallest(count, chain(found, admitted), key=key)
+        first_items = nsmallest(count, chain(first_items, admitted), key=key)
         await asyncio.sleep(0)
-    return found
+    return first_items

@@ -17,7 +17,7 @@ SHARERS = "pods that share it"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PicturedHolder:
     """Who has GPUs of the node, with the letter and the colour that the picture gives it."""
 
     letter: str
@@ -39,10 +39,10 @@ def draw(
     return render_svg(topology, free, rings.get(ringed), _marks(node, faults), rings)
 
 
-def holders(node: NodeInfo) -> list[Holder]:
+def holders(node: NodeInfo) -> list[PicturedHolder]:
     """Return who has the node's GPUs, in the picture's order."""
     return [
-        Holder(letter, colour_of(letter), name, tuple(gpu.index for gpu in node.gpus if _holder(gpu) == name))
+        PicturedHolder(letter, colour_of(letter), name, tuple(gpu.index for gpu in node.gpus if _holder(gpu) == name))
         for name, letter in letters_of(_marks(node)).items()
     ]
 

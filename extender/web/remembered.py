@@ -22,7 +22,7 @@ WAITING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderedPage:
     """What is shown."""
 
     text: bytes
@@ -38,29 +38,29 @@ class Remembered:
     """By what was asked."""
 
     def __init__(self) -> None:
-        self._pages = Bounded[str, tuple[float, Page]](KEPT)
+        self._pages = Bounded[str, tuple[float, RenderedPage]](KEPT)
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
 
-    async def page(self, asked: str, make: Callable[[], Awaitable[Page]]) -> Page:
+    async def page(self, question: str, make: Callable[[], Awaitable[RenderedPage]]) -> RenderedPage:
         """Return the page as it is now, or was not long before; raises `Crowded`."""
-        if found := self._fresh(asked):
-            return found
+        if page := self._fresh(question):
+            return page
         if self._waiting >= WAITING:
             raise Crowded("too many people are waiting for pages")
         self._waiting += 1
         try:
             async with self._one_at_a_time:
-                if found := self._fresh(asked):  # somebody who asked the same was first
-                    return found
+                if page := self._fresh(question):  # somebody who asked the same was first
+                    return page
                 made = await make()
-                self._pages.put(asked, (_now(), made))
+                self._pages.put(question, (_now(), made))
                 return made
         finally:
             self._waiting -= 1
 
-    def _fresh(self, asked: str) -> Page | None:
-        made_at, page = self._pages.get(asked) or (0.0, None)
+    def _fresh(self, question: str) -> RenderedPage | None:
+        made_at, page = self._pages.get(question) or (0.0, None)
         return page if page and _now() - made_at < SECONDS else None
 
 

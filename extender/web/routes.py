@@ -35,7 +35,7 @@ from extender.verbs.wire import (
     decode_preemption_args,
     encode,
 )
-from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
+from extender.web.concurrency import Bodies, CallQueue, Crowded, TooLarge
 
 PREFIX: Final = "/v1/extender"
 _JSON: Final = "application/json"
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VerbAnswer:
     """What goes over the wire, and the one word about it that is logged and counted."""
 
     body: object
@@ -63,8 +63,8 @@ class Verb(Generic[Args]):
     decode: Callable[[bytes], Args]
     uid: Callable[[Args], str]
     """Of the pod that it is about."""
-    call: Callable[[Extender, Args], Awaitable[Answer]]
-    line: Line
+    call: Callable[[Extender, Args], Awaitable[VerbAnswer]]
+    line: CallQueue
 
     async def answer(self, request: Request) -> Response:
         """Answer a request."""
@@ -104,11 +104,11 @@ def routes(limits: LimitsSettings) -> list[Route]:
     """Return the routes; the app that has them keeps the extender in `app.state.extender`."""
     bodies = Bodies(limits.bodies)
 
-    def one_at_a_time() -> Line:
+    def one_at_a_time() -> CallQueue:
         # All but bind is work for this processor alone, so several at once would gain nothing.
-        return Line(bodies, limits.filter_body, at_once=1, waiting=limits.waiting)
+        return CallQueue(bodies, limits.filter_body, at_once=1, waiting=limits.waiting)
 
-    binds = Line(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
+    binds = CallQueue(bodies, limits.bind_body, at_once=limits.binds, waiting=0)
     verbs: tuple[Verb[Any], ...] = (
         Verb("filter", decode_filter_args, _uid, _filter, one_at_a_time()),
         Verb("prioritize", decode_args, _uid, _prioritize, one_at_a_time()),
@@ -123,35 +123,35 @@ def _count(extender: Extender, verb: str, verdict: str, seconds: float) -> None:
     extender.metrics.count(VERDICTS, verb, verdict)
 
 
-async def _filter(extender: Extender, args: ExtenderArgs) -> Answer:
+async def _filter(extender: Extender, args: ExtenderArgs) -> VerbAnswer:
     result = await extender.filter(args)
     passing = len(result.node_names)
     verdict = "error" if result.error else "fits" if passing else "no-fit"
-    return Answer(result, verdict, {**_pod(args), "nodes": len(args.names), "passing": passing})
+    return VerbAnswer(result, verdict, {**_pod(args), "nodes": len(args.names), "passing": passing})
 
 
-async def _prioritize(extender: Extender, args: ExtenderArgs) -> Answer:
+async def _prioritize(extender: Extender, args: ExtenderArgs) -> VerbAnswer:
     scores = await extender.prioritize(args)
     best = max(scores, key=_score, default=None)
     verdict = "scored" if best else "no-opinion"
-    return Answer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})
+    return VerbAnswer(scores, verdict, {**_pod(args), "nodes": len(scores), "best": best.host if best else None})
 
 
-async def _preempt(extender: Extender, args: ExtenderPreemptionArgs) -> Answer:
-    found = await extender.preempt(args)
-    helped = len(found.victims)
-    verdict = "victims" if helped else OUT_OF_TIME if found.unfinished else "no-victims"
-    facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped, "unfinished": found.unfinished}
-    return Answer(ExtenderPreemptionResult(found.victims), verdict, facts)
+async def _preempt(extender: Extender, args: ExtenderPreemptionArgs) -> VerbAnswer:
+    preemption = await extender.preempt(args)
+    helped = len(preemption.victims)
+    verdict = "victims" if helped else OUT_OF_TIME if preemption.unfinished else "no-victims"
+    facts = {**_pod(args), "nodes": len(args.candidates), "helped": helped, "unfinished": preemption.unfinished}
+    return VerbAnswer(ExtenderPreemptionResult(preemption.victims), verdict, facts)
 
 
-async def _bind(extender: Extender, args: ExtenderBindingArgs) -> Answer:
+async def _bind(extender: Extender, args: ExtenderBindingArgs) -> VerbAnswer:
     outcome = await extender.bind(args)
     facts = {"pod": f"{args.pod_namespace}/{args.pod_name}", "uid": args.pod_uid, "node": args.node}
     if isinstance(outcome, Bound):
         gpus = sorted({gpu for gpus in outcome.containers.values() for gpu in gpus})
-        return Answer(ExtenderBindingResult(), "bound", facts | {"gpus": gpus})
-    return Answer(ExtenderBindingResult(outcome.message), outcome.failure, facts | {"why": outcome.message})
+        return VerbAnswer(ExtenderBindingResult(), "bound", facts | {"gpus": gpus})
+    return VerbAnswer(ExtenderBindingResult(outcome.message), outcome.failure, facts | {"why": outcome.message})
 
 
 def _pod(args: ExtenderArgs | ExtenderPreemptionArgs) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _uid(args: ExtenderArgs | ExtenderPreemptionArgs) -> str:
     return args.pod.metadata.uid
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _told(answer: VerbAnswer) -> dict[str, Any]:
     """Return what a trace says of an answer, which is what the log says."""
     return {key: value for key, value in answer.facts.items() if key != "uid"} | {"verdict": answer.verdict}
 

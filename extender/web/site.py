@@ -24,7 +24,7 @@ from extender.service import Extender, now
 from extender.web import pages, paging
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves
-from extender.web.remembered import SECONDS, Page, Remembered
+from extender.web.remembered import SECONDS, Remembered, RenderedPage
 from extender.web.views import decisions_of, room_of
 from topology.request.domains import Level, Location
 
@@ -44,7 +44,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
-_Make = Callable[[Extender, Request], Awaitable[Page]]
+_Make = Callable[[Extender, Request], Awaitable[RenderedPage]]
 
 
 def routes() -> list[Route]:
@@ -79,17 +79,17 @@ def _endpoint(make: _Make, remembered: Remembered) -> Callable[[Request], Awaita
     return endpoint
 
 
-async def _made(make: _Make, extender: Extender, request: Request) -> Page:
+async def _made(make: _Make, extender: Extender, request: Request) -> RenderedPage:
     """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
     await asyncio.to_thread(pages.compile_templates)
     return await make(extender, request)
 
 
-async def _overview(extender: Extender, request: Request) -> Page:
+async def _overview(extender: Extender, request: Request) -> RenderedPage:
     """Show everything at a glance, or a block, a rack or an NVLink domain of it; others have their turns between the steps."""
     query, state = request.query_params, extender.state
     within = Location(*(query.get(level.value) or None for level in Level))
-    asked = pages.Asked(within, query.get("q", ""))
+    asked = pages.NodeSelection(within, query.get("q", ""))
     figures, below = extender.figures(), await in_turns(places(state, within))
     names = list(islice(node_names_in(state, within, asked.containing, query.get("after", "")), SHOWN + 1))
     nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
@@ -112,7 +112,7 @@ async def _overview(extender: Extender, request: Request) -> Page:
     )
 
 
-async def _node(extender: Extender, request: Request) -> Page:
+async def _node(extender: Extender, request: Request) -> RenderedPage:
     name = request.path_params["name"]
     detail = inspection.node(extender.state, name, now())
     if detail is None:
@@ -121,7 +121,7 @@ async def _node(extender: Extender, request: Request) -> Page:
     return await _page(pages.node_page(detail, placed, request.query_params.get("pod", "")))
 
 
-async def _pod(extender: Extender, request: Request) -> Page:
+async def _pod(extender: Extender, request: Request) -> RenderedPage:
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     explanation = inspection.explain(extender.state, namespace, name, now())
     if explanation is None:
@@ -129,13 +129,13 @@ async def _pod(extender: Extender, request: Request) -> Page:
     return await _page(pages.pod_page(explanation))
 
 
-async def _decisions(extender: Extender, request: Request) -> Page:
+async def _decisions(extender: Extender, request: Request) -> RenderedPage:
     asked = request.query_params.get("after", "")
     after = int(asked) if asked.isdecimal() and len(asked) < _DIGITS else None
     return await _page(pages.decisions_page(decisions_of(extender).page(SHOWN, after)))
 
 
-async def _fragmentation(extender: Extender, request: Request) -> Page:
+async def _fragmentation(extender: Extender, request: Request) -> RenderedPage:
     room, drawn = room_of(extender).over_time(), list[Curve]()
     for curve in curves(room):
         drawn.append(curve)
@@ -143,13 +143,13 @@ async def _fragmentation(extender: Extender, request: Request) -> Page:
     return await _page(pages.fragmentation_page(room.times, drawn))
 
 
-async def _page(pieces: Iterable[str], status: int = 200) -> Page:
+async def _page(pieces: Iterable[str], status: int = 200) -> RenderedPage:
     text = list[str]()
     for piece in pieces:
         text.append(piece)
         if len(text) % _PIECES == 0:
             await asyncio.sleep(0)
-    return Page("".join(text).encode(), status)
+    return RenderedPage("".join(text).encode(), status)
 
 
 def _oldest(pod: GpuPod) -> tuple[str, tuple[str, str]]:

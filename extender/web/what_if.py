@@ -17,7 +17,7 @@ from extender.cluster.state import NOT_LISTED
 from extender.inspect.what_if import what_if
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.service import Extender, now
-from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
+from extender.web.concurrency import Bodies, CallQueue, Crowded, TooLarge
 
 PATH: Final = "/v1/inspect/what-if"
 MAX_BODY_BYTES: Final = 2 << 20
@@ -29,7 +29,7 @@ _decode = decoder(Pod)
 
 def routes() -> list[Route]:
     """Return the route; the app that has it keeps the extender in `app.state.extender`."""
-    line = Line(Bodies((1 + WAITING) * MAX_BODY_BYTES), MAX_BODY_BYTES, at_once=1, waiting=WAITING)
+    line = CallQueue(Bodies((1 + WAITING) * MAX_BODY_BYTES), MAX_BODY_BYTES, at_once=1, waiting=WAITING)
 
     async def endpoint(request: Request) -> Response:
         extender: Extender = request.app.state.extender

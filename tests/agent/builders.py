@@ -11,7 +11,7 @@ from agent.gpus.discovery import NodeDiscovery
 from agent.gpus.facts import Gap, GpuFacts, Known, Missing, NvmlFacts, Watched
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, NodeTopology
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 UNSUPPORTED = Missing(Gap.UNSUPPORTED, "NOT_SUPPORTED")
 
@@ -42,7 +42,7 @@ def discovery(
     )
     return NodeDiscovery(
         topology,
-        NodeStatus(0, tuple(GpuStatus(gpu.uuid, healthy, (), memory_used_gib) for gpu in topology.gpus)),
+        NodeGpuStatus(0, tuple(GpuStatus(gpu.uuid, healthy, (), memory_used_gib) for gpu in topology.gpus)),
     )
 
 

@@ -42,10 +42,10 @@ class Kubelet:
     def is_expected(self) -> bool:
         return self.now < self._comes_at
 
-    def is_to_say(self, look: Look) -> bool:
+    def about_to_publish(self, look: Look) -> bool:
         return True
 
-    def says(self, look: Look) -> None:
+    def published(self, look: Look) -> None:
         """Take what the Node says of containers."""
 
     def offer(self, discovery: NodeDiscovery) -> None:

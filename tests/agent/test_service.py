@@ -296,11 +296,11 @@ class Kubelet:
         self.meanwhile()
         return Look(self.last_look.plugin, {"GPU-1": Holder("ml", f"pod-{self.looks}", "main")})
 
-    def is_to_say(self, look: Look) -> bool:
+    def about_to_publish(self, look: Look) -> bool:
         self.told.append(("is to say", self.node.generation if self.node else 0))
         return self.may_say
 
-    def says(self, look: Look) -> None:
+    def published(self, look: Look) -> None:
         self.told.append(("says", self.node.generation if self.node else 0))
 
     def offer(self, discovery: NodeDiscovery) -> None:

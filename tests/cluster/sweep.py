@@ -2,7 +2,7 @@
 
 It takes 0.1 s where a fresh control plane takes 4 s. It covers what placement tests create; a test that
 changes more (RBAC, admission policies, custom resources), or breaks etcd or the API server, starts its own
-`ControlPlane`.
+`RunningControlPlane`.
 """
 
 from collections.abc import Collection, Iterator

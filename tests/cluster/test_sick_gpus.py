@@ -21,7 +21,7 @@ from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 A, B = SimulatedNode("v100-a", "dgx-1v"), SimulatedNode("v100-b", "dgx-1v")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -72,7 +72,7 @@ def fall_sick(cluster: GpuCluster, *names: str) -> None:
         assert node
         gpus = [cluster.placement(name).containers["main"][0] for name in names if cluster.node_of(name) == node]
         sick = [GpuStatus(gpu, False, ("xid 79, needs a reset",), sick_since=int(time.time())) for gpu in gpus]
-        cluster.annotate(node, keys.STATUS, encode_status(NodeStatus(9, tuple(sick))))
+        cluster.annotate(node, keys.STATUS, encode_status(NodeGpuStatus(9, tuple(sick))))
 
 
 def test_who_asks_for_it_is_evicted_as_its_budget_allows(cluster: GpuCluster, figure: Callable[[str], None]) -> None:

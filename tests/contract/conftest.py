@@ -16,7 +16,7 @@ import pytest
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from tests.cluster.api import ApiError
 from tests.cluster.conftest import binaries
 from tests.cluster.control_plane import ControlPlane
@@ -136,7 +136,7 @@ async def backend(real: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Ba
         yield KubeApiServer(real)
         return
     faults = Unreliable()
-    async with ApiServer(Store(), faults=faults) as server:
+    async with ApiServer(ObjectStore(), faults=faults) as server:
         yield Double(server, faults, tmp_path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from benchmarks.processes.client import MERGE_PATCH, Answer, ApiClient
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, ClientResponse
 
 NODES = "/api/v1/nodes"
 
@@ -21,7 +21,7 @@ async def create(api: ApiClient, pods: str, name: str = "p", **spec: Any) -> dic
 
 async def bind(
     api: ApiClient, pods: str, annotations: dict[str, str] | None = None, node: str = "n1", **metadata: str
-) -> Answer:
+) -> ClientResponse:
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"metadata": {"name": "p", "annotations": annotations or {}, **metadata}, "target": target}
     return await api.call("POST", f"{pods}/p/binding", body)
@@ -38,7 +38,7 @@ async def create_bound(api: ApiClient, pods: str) -> None:
     await events(api, pods, 1, resourceVersion=str(version(made)))
 
 
-async def merge(api: ApiClient, path: str, patch: dict[str, Any], **query: str) -> Answer:
+async def merge(api: ApiClient, path: str, patch: dict[str, Any], **query: str) -> ClientResponse:
     return await api.call("PATCH", path, patch, content_type=MERGE_PATCH, **query)
 
 
@@ -46,7 +46,7 @@ def version(item: dict[str, Any]) -> int:
     return int(item["metadata"]["resourceVersion"])
 
 
-def refusal(answer: Answer) -> tuple[int, str]:
+def refusal(answer: ClientResponse) -> tuple[int, str]:
     assert answer.body["kind"] == "Status"
     assert answer.body["code"] == answer.code
     return answer.code, answer.body["reason"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.processes.client import Answer, ApiClient
+from benchmarks.processes.client import ApiClient, ClientResponse
 from tests.contract.conftest import Backend
 from tests.contract.requests import NODES
 from tests.extender.polling import eventually
@@ -19,6 +19,6 @@ async def test_a_busy_server_refuses_with_429_and_says_when_to_come_back(backend
     assert not any(answer.body for answer in refused)
 
 
-async def _refused_of_many(api: ApiClient) -> list[Answer]:
+async def _refused_of_many(api: ApiClient) -> list[ClientResponse]:
     answers = await asyncio.gather(*(api.call("GET", NODES) for _ in range(32)))
     return [answer for answer in answers if answer.code == 429]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from benchmarks.measure.cluster import Cluster, Refused
-from benchmarks.measure.job import GO, Wanted, job, job_name
+from benchmarks.measure.cluster import ApiRefused, JobNamespace
+from benchmarks.measure.job import GO, JobOptions, job, job_name
 from benchmarks.measure.survey import Target
 from benchmarks.processes.client import ApiClient
 from extender.kubernetes.kube import KubeApi
@@ -13,7 +13,7 @@ from tests.contract.conftest import Backend
 from topology.formats.catalog import machine
 
 TARGET = Target("n1", "0" * 16, machine("rtx-3090-2"), ((0, 1),), {})
-WANTED = Wanted("example.com/nccl-tests:1")
+WANTED = JobOptions("example.com/nccl-tests:1")
 
 
 def namespace_of(pods: str) -> str:
@@ -27,7 +27,7 @@ async def test_a_job_is_made_once_and_removed_by_whom_it_belongs_to(
     path = pods.replace("/api/v1", "/apis/batch/v1").replace("/pods", "/jobs")
     name = job_name(TARGET)
     async with KubeApi.from_kubeconfig(backend.kubeconfig) as kube:
-        cluster = Cluster(kube, namespace_of(pods))
+        cluster = JobNamespace(kube, namespace_of(pods))
         await cluster.create_job(job(TARGET, WANTED, "ours"))
         refused = [await code(cluster.create_job(job(TARGET, WANTED, "theirs")))]
         await cluster.delete_job(name, (GO, "theirs"))
@@ -42,7 +42,7 @@ async def test_a_job_is_made_once_and_removed_by_whom_it_belongs_to(
 async def test_a_configmap_is_written_only_on_top_of_what_was_read(backend: Backend, pods: str) -> None:
     """It is made where there is none; a version that is not the newest is refused with 409."""
     async with KubeApi.from_kubeconfig(backend.kubeconfig) as kube:
-        cluster = Cluster(kube, namespace_of(pods))
+        cluster = JobNamespace(kube, namespace_of(pods))
         nothing = await cluster.read_config_map("m")
         await cluster.write_config_map("m", "one", None)
         text, version = await cluster.read_config_map("m")
@@ -63,7 +63,7 @@ async def test_the_pod_of_a_job_is_found_by_its_labels(backend: Backend, api: Ap
     wanted = ("wanted", {**of_job, GO: "ours"})
     others = [("earlier", {**of_job, GO: "theirs"}), ("no-job", {GO: "ours"}), ("other", {})]
     async with KubeApi.from_kubeconfig(backend.kubeconfig) as kube:
-        cluster = Cluster(kube, namespace_of(pods))
+        cluster = JobNamespace(kube, namespace_of(pods))
         found = []
         for each in (others, [wanted]):
             for name, labels in each:
@@ -78,6 +78,6 @@ async def code(work: Awaitable[None]) -> int:
     """Return with which status a request was refused; 0: it was not."""
     try:
         await work
-    except Refused as error:
+    except ApiRefused as error:
         return error.code
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.processes.client import Answer, ApiClient
+from benchmarks.processes.client import ApiClient, ClientResponse
 from extender.binding.intents import Nominate
 from extender.kubernetes.rest import STEERING, to_request
 from tests.cluster.binaries import is_oldest
@@ -15,7 +15,7 @@ from tests.contract.requests import bind, create, create_bound, merge, refusal
 from topology.annotations import keys
 
 
-async def nominate(api: ApiClient, pod: dict[str, Any], node: str = "n1") -> Answer:
+async def nominate(api: ApiClient, pod: dict[str, Any], node: str = "n1") -> ClientResponse:
     metadata = pod["metadata"]
     intent = Nominate(metadata["namespace"], "p", metadata["uid"], metadata["resourceVersion"], node)
     request = to_request(intent)

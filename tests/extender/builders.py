@@ -84,7 +84,7 @@ def node(
     written = {
         keys.TOPOLOGY: encode_topology(machine(machine_name, host=name)),
         keys.STATUS: encode_status(
-            status.NodeStatus(reports, tuple(status.GpuStatus(gpu, healthy=False) for gpu in sick))
+            status.NodeGpuStatus(reports, tuple(status.GpuStatus(gpu, healthy=False) for gpu in sick))
         ),
         keys.OBSERVED: encode_observed(observed),
         keys.LEDGER: None if claims is None else encode_ledger(Ledger(generation, claims, uid)),

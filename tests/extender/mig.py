@@ -16,7 +16,7 @@ from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.model import NodeTopology
 from topology.node.slices import Slice
-from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeGpuStatus
 
 
 def cut(name: str, layout: Mapping[int, tuple[str, ...]], run: str = "a") -> NodeTopology:
@@ -47,7 +47,7 @@ def cut_node(
 ) -> Node:
     """Build the node that publishes this."""
     gpus = tuple(GpuStatus(uuid, healthy=False) for uuid in sick)
-    status = NodeStatus(version, gpus, device_plugin=DevicePluginStatus(mode, ready=True, mig=strategy))
+    status = NodeGpuStatus(version, gpus, device_plugin=DevicePluginStatus(mode, ready=True, mig=strategy))
     holders = {device: Holder("ml", pod_name, "main") for device, pod_name in (held or {}).items()}
     return node(
         name,

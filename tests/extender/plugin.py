@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.kubectl.cli import app
 from topology.annotations import keys
@@ -36,7 +36,7 @@ def invoke(*arguments: str, given: str | None = None) -> Result:
 
 async def plugin(tmp_path: Path, *arguments: str) -> Result:
     """Run it where two nodes are, `waits` fits on one of them, and `huge` and `odd` do on none."""
-    async with ApiServer(Store(now=lambda: BEGAN)) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore(now=lambda: BEGAN)) as server, ApiClient(server.url) as api:
         await join(api, NODES)
         for name, gpus, wants in (
             ("waits", 4, {keys.REQUIRED_AFFINITY: "nvlink"}),

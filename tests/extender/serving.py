@@ -15,8 +15,8 @@ import msgspec
 
 from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.kubeconfig import write_kubeconfig
-from benchmarks.simulated.double.server import ApiServer, Faults
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.server import ApiServer, FaultInjector
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import load
@@ -32,7 +32,7 @@ class Running:
     url: str
     health_url: str
     api: ApiClient
-    store: Store
+    store: ObjectStore
     session: aiohttp.ClientSession
     process: asyncio.Task[None]
     """Ends when the extender has stopped, or with what it died of."""
@@ -70,11 +70,11 @@ async def serving(
     folder: Path,
     *nodes: SimulatedNode,
     settings: Mapping[str, str] | None = None,
-    faults: Faults | None = None,
+    faults: FaultInjector | None = None,
     ready: bool = True,
 ) -> AsyncIterator[Running]:
     """Serve an extender for a cluster of these nodes."""
-    store = Store()
+    store = ObjectStore()
     async with ApiServer(store, faults=faults) as server:
         write_kubeconfig(folder / "kubeconfig", server.url)
         config = load(

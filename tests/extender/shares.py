@@ -20,7 +20,7 @@ from topology.annotations.records import (
 )
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 SHARE_GIB = 39
 """Of the 40 GiB of a DGX A100's GPUs."""
@@ -51,7 +51,7 @@ def sharing_node(
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(max_gpus, Limits.NONE))
     return node(
         name, machine_name, claims=claims, version=version, generation=generation,
-        status=encode_status(NodeStatus(reports, states, device_plugin=plugin)),
+        status=encode_status(NodeGpuStatus(reports, states, device_plugin=plugin)),
         observed=encode_observed(saw(seen or {}, whole or {})),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, cluster, free, gpus, node, pod, running
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -23,7 +23,7 @@ def doubting(name: str, *positions: int, healthy: bool = True, mode: Mode = Mode
     """Return a node whose GPUs at these positions are doubtful."""
     named = gpus(name, *positions, machine_name=A100)
     doubted = tuple(GpuStatus(gpu, healthy=healthy, doubtful=True) for gpu in named)
-    status = NodeStatus(1, doubted, device_plugin=DevicePluginStatus(mode, ready=True))
+    status = NodeGpuStatus(1, doubted, device_plugin=DevicePluginStatus(mode, ready=True))
     return node(name, A100, status=encode_status(status))
 
 

@@ -16,9 +16,9 @@ from extender.service import Extender
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 from tests.extender.builders import args, node, pod
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 
-OBSERVED = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+OBSERVED = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
 ALL_ON = {
     "autoscaling": {"enabled": True},
     "steering": {"enabled": True},

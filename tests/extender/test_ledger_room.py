@@ -24,7 +24,7 @@ from topology.annotations.records import Claim, Ledger, encode_ledger
 from topology.errors import PayloadError
 from topology.formats.catalog import machine
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.claims_left import LEDGER_FULL, ClaimsLeft
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -39,7 +39,7 @@ def sharing_world() -> World:
     world = World(machine_name=MACHINE)
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(8, Limits.NONE))
     states = tuple(GpuStatus(gpu, share_gib=SHARE_GIB) for gpu in uuids())
-    world.tell("n1", NodeStatus(1, states, device_plugin=plugin))
+    world.tell("n1", NodeGpuStatus(1, states, device_plugin=plugin))
     return world
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from extender.web.command import app
 from tests.extender.polling import eventually
 from tests.invoking import call, run
@@ -59,7 +59,7 @@ def test_what_cannot_start_is_1_and_a_line_in_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_stops_when_told_to(tmp_path: Path, number: signal.Signals) -> None:
     """With exit code 0, within seconds, and every line of its log is an object."""
-    async with ApiServer(Store()) as server:
+    async with ApiServer(ObjectStore()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         settings = {"kubernetes.kubeconfig": tmp_path / "kubeconfig", "listen.port": 0}
         flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]

@@ -29,7 +29,7 @@ from topology.annotations.codec import digest, encode_topology
 from topology.annotations.records import Holder, Observed, decode_placement, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.effort import finish
-from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeGpuStatus
 
 SEVEN = ("1g.10gb",) * 7
 TWO_CUT = {6: SEVEN, 7: SEVEN}
@@ -138,7 +138,7 @@ class Cut(World):
             "n1",
             topology=text,
             digest=digest(text),
-            status=encode_status(NodeStatus(number, device_plugin=plugin)),
+            status=encode_status(NodeGpuStatus(number, device_plugin=plugin)),
             observed=encode_observed(Observed(held, generation=number, node_version=str(self.store.resource_version))),
         )
 
@@ -221,7 +221,7 @@ def test_pod_on_a_sick_gpus_slice_is_told_so() -> None:
     """The GPU falls sick, and each pod on one of its slices holds a sick device."""
     topology = cut("n1", {7: SEVEN})
     gpu = GpuStatus(topology.gpus[7].uuid, healthy=False, reasons=("xid 79",), sick_since=7)
-    status = NodeStatus(1, (gpu,), device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=MigStrategy.MIXED))
+    status = NodeGpuStatus(1, (gpu,), device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=MigStrategy.MIXED))
     known = cut_node(topology, claims=(claim("MIG-n1-7-0a", "p1"),))
     known.metadata.annotations[keys.STATUS] = encode_status(status)  # type: ignore[index]
     state = cluster(known, running("p1", "n1", "MIG-n1-7-0a"))

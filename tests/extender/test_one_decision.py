@@ -24,7 +24,7 @@ from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.value.fragmentation import PodKind
 
 RACK_LABEL = "topology.kubernetes.io/rack"
@@ -74,7 +74,7 @@ class Drawn:
         every = gpus(name, *range(SIZES[self.machine]), machine_name=self.machine)
         doubtful = gpus(name, *sorted(self.doubtful), machine_name=self.machine)
         sharing = Sharing(self.max_gpus) if self.max_gpus else None
-        status = NodeStatus(
+        status = NodeGpuStatus(
             1,
             tuple(GpuStatus(gpu, doubtful=gpu in doubtful, share_gib=22) for gpu in every),
             device_plugin=DevicePluginStatus(self.mode, ready=True, sharing=sharing) if self.mode else None,

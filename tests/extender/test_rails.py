@@ -16,11 +16,11 @@ from tests.extender.builders import args, at, claim, cluster, gpus, node, pod
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 from topology.placement.rails import NO_RAILS, Rails
 
 H100 = "hgx-h100"
-OBSERVE = encode_status(NodeStatus(1, (), device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+OBSERVE = encode_status(NodeGpuStatus(1, (), device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
 
 
 def member(name: str, count: int, group: str = "llama") -> Pod:

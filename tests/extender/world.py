@@ -15,13 +15,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from benchmarks.simulated.double.api import HttpRequest, answer
 from benchmarks.simulated.double.api import Reply as HttpReply
-from benchmarks.simulated.double.api import Request as HttpRequest
-from benchmarks.simulated.double.api import answer
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
+from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
 from benchmarks.simulated.double.selectors import everything
-from benchmarks.simulated.double.store import Store, Watch
+from benchmarks.simulated.double.store import ObjectStore, Watch
 from extender.binding.bind import bind
 from extender.binding.intents import Done, Intent, ListPods, NoAnswer, Reply
 from extender.binding.outcome import BindTarget, Outcome
@@ -46,7 +45,7 @@ from topology.annotations.records import (
 )
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 T = TypeVar("T")
 DEADLINE = 1e9
@@ -57,7 +56,7 @@ class World:
 
     def __init__(self, *nodes: str, machine_name: str = "rtx-3090-2", ledgers: bool = True) -> None:
         uids = count(1)
-        self.store = Store(new_uid=lambda: f"uid-{next(uids)}")
+        self.store = ObjectStore(new_uid=lambda: f"uid-{next(uids)}")
         self.machine_name = machine_name
         self.ledgers = ledgers
         self.looks = 0
@@ -97,7 +96,7 @@ class World:
         metadata = {"name": name, "annotations": annotations}
         return self.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
 
-    def patch(self, resource: Resource, name: str, patch: Object, subresource: str = "") -> None:
+    def patch(self, resource: ApiResource, name: str, patch: Object, subresource: str = "") -> None:
         namespace = "default" if resource.namespaced else ""
         self.store.modify(resource, namespace, name, lambda old: merge_patch(old, patch), subresource=subresource)
 
@@ -106,9 +105,9 @@ class World:
         self.patch(NODES, name, {"metadata": {"annotations": values}})
 
     def report(self, name: str, generation: int, *sick: str) -> None:
-        self.tell(name, NodeStatus(generation, tuple(GpuStatus(gpu, healthy=False) for gpu in sick)))
+        self.tell(name, NodeGpuStatus(generation, tuple(GpuStatus(gpu, healthy=False) for gpu in sick)))
 
-    def tell(self, name: str, status: NodeStatus) -> None:
+    def tell(self, name: str, status: NodeGpuStatus) -> None:
         """Let the node's agent write its status."""
         self.annotate_node(name, status=encode_status(status))
 
@@ -123,7 +122,7 @@ class World:
     def delete(self, name: str, grace_period_seconds: int | None = None) -> None:
         self.store.delete(PODS, "default", name, grace_period_seconds=grace_period_seconds)
 
-    def find(self, name: str, resource: Resource = PODS) -> Object | None:
+    def find(self, name: str, resource: ApiResource = PODS) -> Object | None:
         page = self.store.list(resource)
         return next((item for item in page.items if item["metadata"]["name"] == name), None)
 
@@ -182,7 +181,7 @@ class Replica:
             sink.replaced([_decode(kind, item) for item in page.items])
             self._watches[resource] = (Watch(world.store, resource, "", everything, page.resource_version), sink, kind)
 
-    def catch_up(self, *resources: Resource) -> None:
+    def catch_up(self, *resources: ApiResource) -> None:
         """Take in all watch events, or those of these resources."""
         for resource in resources or (NODES, PODS):
             watch, sink, kind = self._watches[resource]

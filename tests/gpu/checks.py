@@ -28,7 +28,7 @@ from tests.gpu import smi
 from tests.gpu.fields import FACTS, FIGURES, NODE_FACTS, Figure
 from tests.gpu.report import Result, Row, compared, skipped, told
 from tests.nvml.recording import ask_all
-from topology.formats.matrix_text import Affinity, Table, read_table
+from topology.formats.matrix_text import AffinityColumns, Table, read_table
 
 _XID = int(pynvml.nvmlEventTypeXidCriticalError)
 _WAIT_SECONDS = (0.2, 2.0)
@@ -80,9 +80,9 @@ class _Matrix:
         labels = self._labels
         return self._table.cell(labels[one], labels[other]) if one in labels and other in labels else None
 
-    def affinity(self, name: str) -> Affinity:
+    def affinity(self, name: str) -> AffinityColumns:
         """Return what stands behind the cells."""
-        return self._table.rows.get(self._labels.get(name, ""), Affinity())
+        return self._table.rows.get(self._labels.get(name, ""), AffinityColumns())
 
 
 @_beside_smi

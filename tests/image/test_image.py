@@ -14,7 +14,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from tests.extender.polling import until
 from tests.image import base
 from tests.image.builder import Builder
@@ -131,7 +131,7 @@ def test_no_start_compiles_anything(container: Runc, program: str) -> None:
 async def test_extender_is_soon_ready(container: Runc, tmp_path: Path, figure: Callable[[str], None]) -> None:
     """Its listener answers, for at most three times the CPU that importing its libraries takes."""
     floor = min(float(container.output("python", "-c", FIXED_LIBRARIES)) for _ in range(3))
-    async with ApiServer(Store()) as server:
+    async with ApiServer(ObjectStore()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         (tmp_path / "kubeconfig").chmod(0o644)
         port = free_port()
@@ -147,7 +147,7 @@ async def test_extender_is_soon_ready(container: Runc, tmp_path: Path, figure: C
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler to build the fake NVML with")
 async def test_agent_is_small(container: Runc, tmp_path: Path, figure: Callable[[str], None]) -> None:
     """In mode observe, when it has found the GPUs and written its node: as root without capabilities, as in the chart."""
-    store, port = Store(), free_port()
+    store, port = ObjectStore(), free_port()
     store.create(NODES, "", {"metadata": {"name": "n1"}})
     driver = FakeNvml(tmp_path / "nvml").environment(machine("hgx_h100"))
     async with KubeletDouble(tmp_path) as kubelet, ApiServer(store) as server:

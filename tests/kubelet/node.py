@@ -215,8 +215,8 @@ class AgentOnNode:
         await self._write(await self.watch.look())
 
     async def _write(self, look: Look) -> None:
-        if await self.watch.is_to_say(look):
-            self.watch.says(look)
+        if await self.watch.about_to_publish(look):
+            self.watch.published(look)
 
 
 def write_cdi(folder: Path, gpus: Sequence[str]) -> None:

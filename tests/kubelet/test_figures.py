@@ -22,7 +22,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import Process
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.node import AgentOnNode
@@ -59,9 +59,9 @@ class ReadOverHttp(AgentOnNode):
         return super()._read()
 
 
-def store_with_node(annotations: Mapping[str, str] = MappingProxyType({})) -> Store:
+def store_with_node(annotations: Mapping[str, str] = MappingProxyType({})) -> ObjectStore:
     """Return what an API server has of a node with fifty images, as nodes have."""
-    store = Store()
+    store = ObjectStore()
     images = [{"names": [f"registry.example/{'x' * 200}@{number}"], "sizeBytes": number} for number in range(OTHERS)]
     store.create(
         NODES, "", {"metadata": {"name": "n1", "annotations": dict(annotations)}, "status": {"images": images}}

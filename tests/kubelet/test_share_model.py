@@ -29,7 +29,7 @@ from agent.plugin.choice.forms import Shared, Whole
 from agent.plugin.choice.shares import Shareable
 from agent.plugin.devices.offers import REPLICA, gpu_of
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod, plans_of
-from agent.plugin.withdrawal import Told
+from agent.plugin.withdrawal import PublishedDevices
 from tests.agent.plans import FirstCome
 from tests.kubelet.device_manager import AdmissionFailed, DeviceManager
 from tests.kubelet.pods import Container, Kind, Phase, Pod
@@ -101,7 +101,7 @@ class SharedNode(RuleBasedStateMachine):
         """Prepare the kubelet for what the node is to say, and write that; the answer may get lost."""
         assert self.seen is not None
         self.writing = self.seen
-        self.offering.is_to_say(self._told(self.writing))
+        self.offering.about_to_publish(self._told(self.writing))
         self._offer()
         if not lost:
             self.said = self.writing
@@ -111,7 +111,7 @@ class SharedNode(RuleBasedStateMachine):
     def hear(self) -> None:
         assert self.writing is not None
         self.said, self.writing = self.writing, None
-        self.offering.says(self._told(self.said))
+        self.offering.published(self._told(self.said))
         self._offer()
 
     @rule(
@@ -322,11 +322,11 @@ class SharedNode(RuleBasedStateMachine):
         for resource, offered in self.offering.lists.by_resource.items():
             self.managers[resource].listed({device.uuid: device.healthy for device in offered.devices})
 
-    def _told(self, pods: tuple[ListedPod, ...]) -> Told:
+    def _told(self, pods: tuple[ListedPod, ...]) -> PublishedDevices:
         """Return what the node says when it tells who holds what."""
         held = frozenset(device for pod in pods for device in pod.gpus)
         parts = frozenset(gpu_of(device) for device in held if REPLICA in device)
-        return Told(held & frozenset(GPUS), parts, self.most)
+        return PublishedDevices(held & frozenset(GPUS), parts, self.most)
 
 
 TestSharedNode = pytest.mark.slow(SharedNode.TestCase)

@@ -90,9 +90,9 @@ async def test_nothing_is_withdrawn_before_the_node_says_why(tmp_path: Path) -> 
         looked = await node.watch.look()
         assert set(looked.shared) == node.named(0)
         assert counts(node) == (GPUS, GPUS * GIB)
-        assert await node.watch.is_to_say(looked)
+        assert await node.watch.about_to_publish(looked)
         assert counts(node) == (GPUS, GPUS * GIB)
-        node.watch.says(looked)
+        node.watch.published(looked)
         await until(lambda: counts(node) == (GPUS - 1, GPUS * GIB))
 
 
@@ -119,7 +119,7 @@ async def test_look_of_before_is_not_told_while_what_it_denies_is_withdrawn(tmp_
         await node.share(share_pod("b", 10), 0)
         await node.watch.look()
         assert counts(node) == (GPUS - 1, GPUS * GIB)
-        assert await node.watch.is_to_say(earlier)
+        assert await node.watch.about_to_publish(earlier)
         assert counts(node) == (GPUS, GPUS * GIB)
 
 

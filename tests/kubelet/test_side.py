@@ -49,7 +49,7 @@ class Watch:
         self.asked.set()
         return await asyncio.Future[Look]()
 
-    async def is_to_say(self, look: Look) -> bool:
+    async def about_to_publish(self, look: Look) -> bool:
         self.asked.set()
         return await asyncio.Future[bool]()
 
@@ -90,7 +90,7 @@ def test_what_is_asked_as_the_side_fails_is_not_answered(monkeypatch: pytest.Mon
     with running(monkeypatch) as (kubelet, _):
         assert kubelet.look() == UNSEEN
     with running(monkeypatch) as (kubelet, _):
-        assert not kubelet.is_to_say(SEEN)
+        assert not kubelet.about_to_publish(SEEN)
 
 
 def test_what_is_asked_while_the_side_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +109,8 @@ async def test_nobody_is_harmed_while_the_side_is_down(monkeypatch: pytest.Monke
     with running(monkeypatch) as (kubelet, _):
         await fail(kubelet)
         assert kubelet.look() == UNSEEN
-        assert not kubelet.is_to_say(SEEN)
-        kubelet.says(SEEN)
+        assert not kubelet.about_to_publish(SEEN)
+        kubelet.published(SEEN)
 
 
 async def test_gpus_that_are_offered_while_the_side_is_down_are_taken_when_it_is_back(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Kubelet
+from agent.config import KubeletSettings
 from agent.kubelet.surroundings import alignment, cdi_devices, numa_nodes_of_cpus
 from agent.plugin.alignment import Alignment
 from tests.extender.polling import until
@@ -100,9 +100,9 @@ def test_an_alignment_that_we_are_told_counts_more_than_the_file(tmp_path: Path)
     assert alignment(kubelet_of(tmp_path / "config.yaml", policy="none")) is None
 
 
-def kubelet_of(file: Path, **topology_manager: str) -> Kubelet:
+def kubelet_of(file: Path, **topology_manager: str) -> KubeletSettings:
     """Return what the agent is configured to know of its kubelet."""
-    return Kubelet.model_validate({"configFile": file, "topologyManager": topology_manager})
+    return KubeletSettings.model_validate({"configFile": file, "topologyManager": topology_manager})
 
 
 async def test_a_kubelet_that_aligns_learns_of_numa_nodes_and_no_other_does(tmp_path: Path) -> None:

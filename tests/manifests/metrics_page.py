@@ -9,7 +9,7 @@ from agent.gpu_metrics import GpuSeries
 from agent.metrics import AgentMetrics
 from agent.monitoring.series import ActivitySeries, HolderSeries
 from extender.features.registry import DECLARATIONS
-from extender.telemetry.metrics import BUILD_INFO, Kind
+from extender.telemetry.metrics import BUILD_INFO, SeriesKind
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.made_tables import MadeTables
 
@@ -18,9 +18,9 @@ def of_the_extender() -> str:
     """Return a line for each series of an extender with all features."""
     return _list(
         (
-            f"{declaration.name}{'_total' if declaration.kind is Kind.COUNTER else ''}",
+            f"{declaration.name}{'_total' if declaration.kind is SeriesKind.COUNTER else ''}",
             declaration.labels,
-            _text(declaration.help, is_histogram=declaration.kind is Kind.HISTOGRAM),
+            _text(declaration.help, is_histogram=declaration.kind is SeriesKind.HISTOGRAM),
         )
         for declaration in (*DECLARATIONS, BUILD_INFO)
     )

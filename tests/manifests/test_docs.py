@@ -11,7 +11,7 @@ from extender.features.quality.series import BANDWIDTH_RATIO
 from extender.features.registry import DECLARATIONS
 from extender.kit.configuration import API_VERSION
 from extender.telemetry.core import API_REQUESTS, REQUEST_SECONDS, VERDICTS_BY_VERB
-from extender.telemetry.metrics import Kind, Metrics
+from extender.telemetry.metrics import Metrics, SeriesKind
 from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
 
@@ -64,7 +64,7 @@ def test_pages_list_exactly_the_metrics() -> None:
     of_agent.watch_holders(list)
     agent = of_agent.text().decode()
     exposed = set(re.findall(r"^# HELP (\w+)", extender + agent, re.MULTILINE))
-    exposed |= {declaration.name for declaration in DECLARATIONS if declaration.kind is Kind.READ}
+    exposed |= {declaration.name for declaration in DECLARATIONS if declaration.kind is SeriesKind.READ}
     page = (DOCS / "reference" / "metrics.md").read_text()
     documented = re.findall(r"^- `(gputopo_\w+)", page, re.MULTILINE)
     assert sorted(documented) == sorted(name for name in exposed if not name.endswith("_created"))

@@ -31,7 +31,7 @@ from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, Sharer, decode_ledger, decode_placement, encode_observed
 from topology.formats.catalog import machine
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 MACHINE, UNIT_GIB = "rtx-3090-2", 8
 GPUS = tuple(gpu.uuid for gpu in machine(MACHINE, host="n1").gpus)
@@ -368,12 +368,12 @@ class Product:
         self.world.annotate_node("n1", observed=encode_observed(Observed(held, shared=shared)))
         self.world.tell("n1", self._status(self._reports, *sick))
 
-    def _status(self, generation: int, *sick: str) -> NodeStatus:
+    def _status(self, generation: int, *sick: str) -> NodeGpuStatus:
         """Return what the agent says of the GPUs; it names all of them where they are shared."""
         setup, named = self._setup, GPUS if self._setup.units else sick
         share_gib = setup.units * UNIT_GIB if setup.units else None
         plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(setup.shareable))
-        return NodeStatus(
+        return NodeGpuStatus(
             generation,
             tuple(GpuStatus(gpu, healthy=gpu not in sick, share_gib=share_gib) for gpu in named),
             device_plugin=plugin if setup.units else None,

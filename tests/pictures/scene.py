@@ -13,7 +13,7 @@ from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 
@@ -36,7 +36,7 @@ PENDING: Final = "pretrain"
 @asynccontextmanager
 async def scene(folder: Path) -> AsyncIterator[str]:
     """Schedule the pods, and yield the extender's URL; `folder` takes its files."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
         write_kubeconfig(folder / "kubeconfig", server.url)
         await join(api, NODES)
         async with running_extender(folder / "kubeconfig", folder) as extender:

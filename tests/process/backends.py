@@ -13,8 +13,8 @@ import aiohttp
 from benchmarks.processes.client import ApiClient, Json, RequestRefused
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.resources import NODES, PODS
-from benchmarks.simulated.double.server import ApiServer, Faults
-from benchmarks.simulated.double.store import Change, Store
+from benchmarks.simulated.double.server import ApiServer, FaultInjector
+from benchmarks.simulated.double.store import ObjectStore, StoreChange
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import ACCOUNT
 from tests.cluster.sweep import sweep
@@ -53,9 +53,9 @@ class Double:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, folder: Path, faults: Faults | None = None) -> AsyncIterator[Double]:
+    async def running(cls, folder: Path, faults: FaultInjector | None = None) -> AsyncIterator[Double]:
         """Run one for as long as the context is open."""
-        async with ApiServer(Store(), faults=faults, bookmark_seconds=1.0) as server:
+        async with ApiServer(ObjectStore(), faults=faults, bookmark_seconds=1.0) as server:
             yield cls(server, folder)
 
     async def objects(self) -> tuple[list[Json], list[Json]]:
@@ -141,7 +141,7 @@ def names(objects: Sequence[Json]) -> list[str]:
     return [item["metadata"]["name"] for item in objects]
 
 
-def _event(change: Change) -> Json:
+def _event(change: StoreChange) -> Json:
     if change.after is not None:
         return {"type": "MODIFIED", "object": change.after}
     assert change.before is not None

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.processes.client import Json
 from benchmarks.simulated.double.resources import EVENTS, NODES, PODS
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, node_object
 from extender.config.document import ExtenderConfiguration
 from tests.cluster.gpu_cluster import wants
@@ -34,14 +34,14 @@ PHASES = ("Pending", "Running", "Unknown")
 
 
 @pytest.fixture
-def store(world: World) -> Store:
+def store(world: World) -> ObjectStore:
     """Give the double's store: changes in great number go past HTTP."""
     assert isinstance(world.backend, Double)
     return world.backend.store
 
 
 async def test_w1_stream_that_is_cut_again_and_again_loses_no_change(
-    world: World, store: Store, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World, store: ObjectStore, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Every watch goes on from the last version that was heard: each change is told, and all pods are known as they are."""
     (replica,), chance, wanted, cuts = await world.start(), Random(0), rounds(1000, 10_000), 0
@@ -66,7 +66,7 @@ async def test_w1_stream_that_is_cut_again_and_again_loses_no_change(
     )
 
 
-def change_pods(store: Store, chance: Random) -> Iterator[None]:
+def change_pods(store: ObjectStore, chance: Random) -> Iterator[None]:
     """Let pods come, change and go, many of them as soon as they have come."""
     there = list[str]()
     for number in count():
@@ -107,7 +107,7 @@ async def test_w2_silent_stream_is_noticed(
 
 async def test_w3_expired_version_means_a_whole_list_and_never_half_a_cache(
     world: World,
-    store: Store,
+    store: ObjectStore,
     rounds: Callable[[int, int], int],
     goal: Callable[[float], float],
     figure: Callable[[str], None],
@@ -129,7 +129,7 @@ def is_watch_of_nodes(call: Call) -> bool:
     return call.kind is Kind.WATCH and call.resource == "nodes"
 
 
-async def expire(store: Store, replica: Replica, where: str, gone: str, new: str) -> tuple[float, list[float]]:
+async def expire(store: ObjectStore, replica: Replica, where: str, gone: str, new: str) -> tuple[float, list[float]]:
     """Let one node go and another come while the watch expires.
 
     Returns after how many seconds that was known, and how many nodes were, whenever somebody looked.
@@ -164,7 +164,7 @@ async def watch_gauge(replica: Replica, name: str, seen: list[float]) -> None:
 
 
 async def test_w4_bookmarks_alone_keep_a_watch_alive_and_going(
-    world: World, store: Store, rounds: Callable[[int, int], int], figure: Callable[[str], None]
+    world: World, store: ObjectStore, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
     """Nothing happens to nodes and pods for long: no stream is taken for silent, and its version goes on with the bookmarks."""
     seconds = rounds(6, 600)
@@ -239,7 +239,7 @@ async def fall_ill(world: World, node: str) -> None:
     await world.agent_looks(node, lambda uuid: uuid != claim.gpu)
 
 
-async def test_w6_watch_goes_on_from_the_version_of_the_list(world: World, store: Store) -> None:
+async def test_w6_watch_goes_on_from_the_version_of_the_list(world: World, store: ObjectStore) -> None:
     """In whatever order the list came: nothing is replayed, though the last item of the list is an old one."""
     for node in fleet({SMALL: 40}):
         store.create(NODES, "", node_object(node))
@@ -259,7 +259,7 @@ async def test_w6_watch_goes_on_from_the_version_of_the_list(world: World, store
     assert {int(call.query["resourceVersion"]) for call in watches} == {version}
 
 
-async def test_w7_delete_that_nobody_told_is_seen_by_the_next_list(world: World, store: Store) -> None:
+async def test_w7_delete_that_nobody_told_is_seen_by_the_next_list(world: World, store: ObjectStore) -> None:
     """The pods went while the watch was broken, one for a namesake: no ghost keeps a GPU, and the namesake is not its heir."""
     await world.join(SimulatedNode("n1", "hgx-h100"))
     (replica,) = await world.start()

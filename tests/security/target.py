@@ -17,7 +17,7 @@ from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import Process, free_port
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 
 MIB = 1 << 20
@@ -71,7 +71,7 @@ async def target(
     folder: Path, *nodes: SimulatedNode, settings: Mapping[str, Any] | None = None, token: str = ""
 ) -> AsyncIterator[Target]:
     """Run an extender for a cluster of these nodes, with a token; `settings` replace sections of its configuration."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         write_kubeconfig(folder / "kubeconfig", server.url)
         add_token(folder / "kubeconfig", token)
         await join(api, nodes)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from starlette.types import Message, Receive
 
-from extender.web.concurrency import Bodies, Crowded, Line, TooLarge
+from extender.web.concurrency import Bodies, CallQueue, Crowded, TooLarge
 
 MIB = 1 << 20
 
@@ -24,7 +24,7 @@ def request(*chunks: bytes, whole: bool = True) -> Receive:
     return receive().__anext__
 
 
-async def ask(line: Line, asked: Receive, work: Callable[[], None] = lambda: None) -> str:
+async def ask(line: CallQueue, asked: Receive, work: Callable[[], None] = lambda: None) -> str:
     """Ask for a turn, and tell what became of it."""
     try:
         async with line.admitted(asked) as body:
@@ -36,14 +36,14 @@ async def ask(line: Line, asked: Receive, work: Callable[[], None] = lambda: Non
 
 async def test_calls_are_served_in_order() -> None:
     """One at a time, whole, and the last as well as the first."""
-    line = Line(Bodies(MIB), MIB, at_once=1, waiting=9)
+    line = CallQueue(Bodies(MIB), MIB, at_once=1, waiting=9)
     answers = await asyncio.gather(*(ask(line, request(b"no. ", b"%d" % number)) for number in range(10)))
     assert answers == [f"served no. {number}" for number in range(10)]
 
 
 async def test_crowd_is_refused_before_the_first_call_is_worked_on() -> None:
     """Places are counted when people come, not when the one in front is done."""
-    line, order = Line(Bodies(MIB), MIB, at_once=1, waiting=2), list[str]()
+    line, order = CallQueue(Bodies(MIB), MIB, at_once=1, waiting=2), list[str]()
 
     async def one() -> None:
         order.append(await ask(line, request(b"x")))
@@ -54,7 +54,7 @@ async def test_crowd_is_refused_before_the_first_call_is_worked_on() -> None:
 
 async def test_slow_requests_take_no_place() -> None:
     """However many have begun, whoever asks in full is served."""
-    line = Line(Bodies(MIB), MIB, at_once=1, waiting=0)
+    line = CallQueue(Bodies(MIB), MIB, at_once=1, waiting=0)
     slow = [asyncio.create_task(ask(line, request(b"x", whole=False))) for _ in range(100)]
     assert await ask(line, request(b"x")) == "served x"
     for call in slow:
@@ -63,7 +63,7 @@ async def test_slow_requests_take_no_place() -> None:
 
 async def test_full_line_reads_nothing() -> None:
     """What cannot be served is not received either."""
-    line = Line(Bodies(MIB), MIB, at_once=1, waiting=0)
+    line = CallQueue(Bodies(MIB), MIB, at_once=1, waiting=0)
     async with line.admitted(request(b"x")):
         assert await ask(line, request(whole=False)) == "too many calls are waiting"
 
@@ -71,7 +71,7 @@ async def test_full_line_reads_nothing() -> None:
 async def test_memory_is_shared_and_given_back() -> None:
     """Two halves fit, a third does not; when one is gone it does."""
     bodies = Bodies(MIB)
-    lines = [Line(bodies, MIB, at_once=1, waiting=0) for _ in range(3)]
+    lines = [CallQueue(bodies, MIB, at_once=1, waiting=0) for _ in range(3)]
     half = b"x" * (MIB // 2)
     async with lines[0].admitted(request(half)):
         async with lines[1].admitted(request(half)):
@@ -82,7 +82,7 @@ async def test_memory_is_shared_and_given_back() -> None:
 async def test_request_that_is_larger_than_any_is_refused_while_it_arrives() -> None:
     """However much room there is for all together, which it gives back."""
     bodies = Bodies(MIB)
-    line = Line(bodies, 3, at_once=1, waiting=0)
+    line = CallQueue(bodies, 3, at_once=1, waiting=0)
     with pytest.raises(TooLarge):
         await ask(line, request(b"xx", b"xx", whole=False))
     assert await ask(line, request(b"x", b"xx")) == "served xxx"
@@ -92,7 +92,7 @@ async def test_request_that_is_larger_than_any_is_refused_while_it_arrives() -> 
 
 async def test_place_of_a_call_that_failed_is_free() -> None:
     """So is its memory."""
-    line = Line(Bodies(1), MIB, at_once=1, waiting=0)
+    line = CallQueue(Bodies(1), MIB, at_once=1, waiting=0)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             await ask(line, request(b"x"), lambda: print(1 / 0))

@@ -16,7 +16,7 @@ import typer
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from agent.config import Kubelet
+from agent.config import KubeletSettings
 from agent.config import load as load_agent
 from agent.errors import ApiError
 from agent.gpus.health.health_file import HealthFile
@@ -81,7 +81,7 @@ from topology.annotations.records import (
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError, RequestError
 from topology.formats.catalog import machine
-from topology.node.status import GpuStatus, LinkFault, NodeStatus, Outlook
+from topology.node.status import GpuStatus, LinkFault, NodeGpuStatus, Outlook
 from topology.request import words
 
 Reader = Callable[[bytes], object]
@@ -92,7 +92,7 @@ POD = {"kind": "Pod", **gpu_pod("p", 2)}
 POD["metadata"] |= {"uid": "u", "resourceVersion": "8", "namespace": "ml"}
 NODE = {"kind": "Node", "metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "status": {"conditions": []}}
 PAGE = {"metadata": {"resourceVersion": "9", "continue": "c"}, "items": [NODE, POD]}
-STATUS = NodeStatus(
+STATUS = NodeGpuStatus(
     3,
     (GpuStatus("GPU-a", False, ("xid 79",), 3, True, 100, Outlook("it opens", 200)),),
     (LinkFault("GPU-a", 1, "down", 5),),
@@ -238,7 +238,7 @@ def read_as_every_kind_of_file(folder: Path, content: bytes) -> None:
         load_agent(file, {}, {})
     with suppress(typer.Exit):
         pod_from(file, "ml")
-    alignment(Kubelet(configFile=file))
+    alignment(KubeletSettings(configFile=file))
     cdi_devices(folder)
     PodCgroups(folder, file).all_pods()
     (folder / "health.json").write_bytes(content)

@@ -45,16 +45,17 @@ from topology.annotations.overrides import decode_overrides
 from topology.annotations.payload import LAST_SECOND
 from topology.annotations.records import Holder, Ledger, Observed, Sharer, encode_ledger, encode_observed
 from topology.annotations.status_codec import decode_status, encode_status
+from topology.effort import finish
 from topology.errors import PayloadError
 from topology.formats.catalog import machine
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeGpuStatus, Outlook
 from topology.request.words import duration
 
 GPUS = gpus("bad", *range(8))
-STATUS = NodeStatus(
+STATUS = NodeGpuStatus(
     3,
     (
         GpuStatus(GPUS[0], False, ("xid 79",), 3, None, 100, Outlook("it opens by itself", 200, "reset it")),
@@ -68,7 +69,9 @@ STATUS = NodeStatus(
         sharing=Sharing(4, Limits.NONE),
     ),
 )
-OFFERED = NodeStatus(3, tuple(GpuStatus(gpu, offers=(Offer("nvidia.com/gpu", OfferForm.SHARED, 4),)) for gpu in GPUS))
+OFFERED = NodeGpuStatus(
+    3, tuple(GpuStatus(gpu, offers=(ResourceOffer("nvidia.com/gpu", OfferForm.SHARED, 4),)) for gpu in GPUS)
+)
 HOLDER = ("ml", "held", "main")
 PAYLOADS = {
     "topology": encode_topology(machine("dgx-a100", host="bad")),
@@ -155,7 +158,7 @@ def look_at_everything(state: ClusterState) -> NodeList:
     placed, waiting = inspection.pod_infos(state, state.pods), waiting_pods(state, state.pods, at(60.0))
     detail = inspection.node(state, "bad", at())
     assert detail is not None
-    "".join(pages.overview(FIGURES, places(state), listed.nodes, placed, waiting))
+    "".join(pages.overview(FIGURES, finish(places(state)), listed.nodes, placed, waiting))
     "".join(pages.node_page(detail, placed))
     with redirect_stdout(io.StringIO()):
         for form in map(Form, Output):
@@ -319,7 +322,7 @@ def test_the_longest_duration_is_a_century_or_two() -> None:
 def test_an_agent_goes_on_from_any_generation() -> None:
     """At the end of the numbers, where only somebody else can have put it, it begins anew."""
     publication = Publication(lambda: 0.5, 300.0)
-    publication.learned({keys.STATUS: encode_status(NodeStatus(2**63 - 1))}, 0.0)
+    publication.learned({keys.STATUS: encode_status(NodeGpuStatus(2**63 - 1))}, 0.0)
     patch = publication.patch(publication.last_discovery(), 400.0)
     assert patch is not None and decode_status(patch.annotations[keys.STATUS]).generation == 1
 

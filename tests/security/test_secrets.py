@@ -14,9 +14,9 @@ from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop
 from tests.cluster.component import Component
 from tests.extender.polling import eventually
 from tests.nvml.library import FakeNvml, has_compiler, machine
@@ -43,7 +43,7 @@ async def use(extender: Target, session: aiohttp.ClientSession) -> None:
     for name, requests in (("train", {}), ("greedy", {keys.MIN_BANDWIDTH: "99999"})):
         pod = (await extender.api.call("POST", "/api/v1/namespaces/default/pods", secretive_pod(name, requests))).ok()
         outcome = await SchedulerLoop(extender.api, session, extender.url).schedule(pod)
-        assert isinstance(outcome, Bound) == (name == "train")
+        assert isinstance(outcome, BoundPod) == (name == "train")
     for verb in ("filter", "prioritize", "bind"):
         for body in (PLANTED, f'{{"Pod":"{PLANTED}"}}', f'{{"PodUID":["{PLANTED}"]}}', f'{{"{PLANTED}":'):
             async with session.post(f"{extender.url}/v1/extender/{verb}", data=body) as answer:
@@ -88,7 +88,7 @@ async def test_sec10_agent_tells_no_secret(tmp_path: Path) -> None:
     settings = {"apiVersion": "config.gputopo.dev/v1alpha1", "kind": "AgentConfiguration", **TALKATIVE}
     settings |= {"nodeName": "n1", "health": {"host": "127.0.0.1", "port": port}, "discovery": {"interval": "1s"}}
     (tmp_path / "agent.yaml").write_bytes(msgspec.yaml.encode(settings))
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         add_token(tmp_path / "kubeconfig", PLANTED)
         environment = ["env", *(f"{key}={value}" for key, value in driver.items())]

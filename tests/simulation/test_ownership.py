@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from tests.extender.builders import DGX
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.run import run
@@ -18,7 +18,7 @@ from topology.annotations.codec import encode_topology
 from topology.annotations.records import Claim, Ledger, PlacementRecord, encode_ledger, encode_placement
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
-from topology.node.status import NodeStatus
+from topology.node.status import NodeGpuStatus
 
 GPUS = tuple(gpu.uuid for gpu in machine(DGX, host="n0").gpus)
 OURS, STRANGER = "uid-ours", "uid-stranger"
@@ -53,7 +53,7 @@ class Around:
         self.generation += 1
         before, texts = self.node or None, {keys.TOPOLOGY: encode_topology(machine(DGX, host="n0"))}
         texts |= {
-            keys.STATUS: encode_status(NodeStatus(1)),
+            keys.STATUS: encode_status(NodeGpuStatus(1)),
             keys.LEDGER: encode_ledger(Ledger(self.generation, claims, "n0")),
         }
         self.node = {"metadata": {"name": "n0", "uid": "n0", "resourceVersion": "1", "annotations": texts}}
@@ -78,7 +78,7 @@ class Around:
 
     def _tell(self, writer: str, resource: Any, key: tuple[str, str], before: Object | None, after: Object) -> None:
         for ear in self.ears:
-            ear(writer, Change(resource, key, before, after, self.generation))
+            ear(writer, StoreChange(resource, key, before, after, self.generation))
 
 
 def claim(uid: str, gpu: str, gib: int | None = None) -> Claim:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from extender.binding.intents import (
     AskForLook,
     BindPod,
@@ -30,7 +30,7 @@ from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError
 
 
-def words(change: Change) -> str:
+def words(change: StoreChange) -> str:
     """Say what was written."""
     before, after = change.before, change.after
     name = f"{change.resource.kind} {change.key[1]}"

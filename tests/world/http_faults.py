@@ -28,7 +28,7 @@ import msgspec
 from aiohttp import web
 
 from benchmarks.simulated.double.server import Handler
-from benchmarks.simulated.double.status import ApiError
+from benchmarks.simulated.double.status import StatusError
 
 
 class RequestFault(StrEnum):
@@ -119,7 +119,7 @@ def refusal_body(code: int) -> bytes:
     """Return what comes with a refusal out of nowhere: a `Status`, but a few words of a server that is too busy for one."""
     if code == _TOO_MANY:
         return b"Too many requests, please try again later.\n"
-    return msgspec.json.encode(ApiError(code, _REASONS[code], "out of nowhere").status)
+    return msgspec.json.encode(StatusError(code, _REASONS[code], "out of nowhere").status)
 
 
 def spoilt_line(fault: StreamFault) -> bytes:
@@ -128,7 +128,7 @@ def spoilt_line(fault: StreamFault) -> bytes:
         case StreamFault.BROKEN:
             return b'{"type":"MODIFIED","object":{"metadata":{"na'
         case StreamFault.EXPIRED:
-            expired = ApiError(410, "Expired", "too old resource version")
+            expired = StatusError(410, "Expired", "too old resource version")
             return msgspec.json.encode({"type": "ERROR", "object": expired.status}) + b"\n"
         case StreamFault.GARBAGE:
             return b'{"type":"MODIFIED","object":\xff\xfe}\n'

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.processes.client import MERGE_PATCH, ApiClient
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from tests.extender.polling import until
 from tests.world.http_faults import FATES, Ending, RequestFault, Rule, StreamFault, Unreliable
 
@@ -20,9 +20,9 @@ LABEL = {"metadata": {"labels": {"a": "b"}}}
 
 
 @asynccontextmanager
-async def served(faults: Unreliable) -> AsyncIterator[tuple[ApiClient, Store]]:
+async def served(faults: Unreliable) -> AsyncIterator[tuple[ApiClient, ObjectStore]]:
     """Serve one node with these faults."""
-    store = Store()
+    store = ObjectStore()
     store.create(NODES, "", {"metadata": {"name": "n1"}})
     async with ApiServer(store, faults=faults) as server, ApiClient(server.url) as api:
         yield api, store
@@ -32,7 +32,7 @@ async def patch(api: ApiClient) -> int:
     return (await api.call("PATCH", "/api/v1/nodes/n1", LABEL, content_type=MERGE_PATCH)).code
 
 
-def is_written(store: Store) -> bool:
+def is_written(store: ObjectStore) -> bool:
     return "labels" in store.get(NODES, "", "n1")["metadata"]
 
 

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pytest
 
+from benchmarks.simulated.double.api import HttpRequest as Sent
 from benchmarks.simulated.double.api import Reply, answer
-from benchmarks.simulated.double.api import Request as Sent
 from benchmarks.simulated.double.resources import NODES, PODS
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from extender.binding.intents import AskForLook, BindPod, FencePod, Single, SwapLedger, WritePlacement
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.rest import Request, pointer, to_request
@@ -57,7 +57,7 @@ def about_the_pod(make: Callable[..., Single], *more: object) -> Callable[[World
     return intent
 
 
-def done(world: World, request: Request) -> Change:
+def done(world: World, request: Request) -> StoreChange:
     """Have the API do it, and return what has changed."""
     before, url = world.store.resource_version, urlsplit(request.path)
     query = dict(parse_qsl(url.query))

@@ -12,10 +12,10 @@ from topology.annotations.payload import Count, Moment, Schema, Text, Uuid, know
 from topology.errors import PayloadError
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.model import MAX_GPUS
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.sharing import Limits, Sharing
 from topology.node.slices import MAX_DEVICES
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, MigStrategy, Mode, NodeStatus, Outlook
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, MigStrategy, Mode, NodeGpuStatus, Outlook
 
 MAX_NUMA_NODES_WITH_CPUS = 64
 """More than any machine has; a claim of more is a forged or broken payload."""
@@ -102,7 +102,7 @@ class _Status(Schema):
     agent_version: Text | None = None
 
 
-def encode_status(status: NodeStatus) -> str:
+def encode_status(status: NodeGpuStatus) -> str:
     """Return the canonical text; GPUs by UUID, link faults by GPU and link; raises `PayloadError`."""
     every = _in_common(status.gpus)
     gpus: dict[str, Any] = {}
@@ -173,7 +173,7 @@ def _in_common(gpus: Sequence[GpuStatus]) -> dict[str, Any]:
     return known({name: trait for name, trait in first.items() if all(other[name] == trait for other in others)})
 
 
-def _encode_offer(offer: Offer) -> dict[str, Any]:
+def _encode_offer(offer: ResourceOffer) -> dict[str, Any]:
     return {"resource": offer.resource, "form": offer.form.value} | ({"parts": offer.parts} if offer.parts > 1 else {})
 
 
@@ -181,10 +181,10 @@ def _encode_outlook(outlook: Outlook) -> dict[str, Any]:
     return {"next": outlook.next} | known({"until": outlook.until, "remedy": outlook.remedy or None})
 
 
-def decode_status(text: str | bytes) -> NodeStatus:
+def decode_status(text: str | bytes) -> NodeGpuStatus:
     """Return the status, GPUs by UUID; raises `PayloadError`."""
     payload = read(_Status, text)
-    return NodeStatus(
+    return NodeGpuStatus(
         generation=payload.generation,
         gpus=tuple(_decode_gpu(uuid, said, payload.every_gpu) for uuid, said in sorted(payload.gpus.items())),
         link_faults=tuple(LinkFault(**fault.model_dump()) for fault in payload.link_faults),
@@ -211,8 +211,8 @@ def _decode_gpu(uuid: str, said: _GpuStatus, every: _StatusTraits) -> GpuStatus:
     )
 
 
-def _decode_offer(said: _Offer) -> Offer:
-    return Offer(said.resource, OfferForm(said.form), said.parts)
+def _decode_offer(said: _Offer) -> ResourceOffer:
+    return ResourceOffer(said.resource, OfferForm(said.form), said.parts)
 
 
 def _decode_device_plugin(said: _DevicePlugin) -> DevicePluginStatus:

@@ -40,7 +40,7 @@ class Wiring:
     def __init__(self, node: NodeTopology, peer_level: PciePath = DEFAULT_PEER_LEVEL) -> None:
         ties = Ties(node, peer_level)
         numbers: dict[object, int] = {}
-        alike = [numbers.setdefault(kind.told_apart_by, len(numbers)) for kind in ties.kinds]
+        alike = [numbers.setdefault(kind.identity, len(numbers)) for kind in ties.kinds]
         self.count = len(node)
         self.rate = [link_gb_per_s(gpu) for gpu in node.gpus]
         self.capability = [compute_capability(gpu) or (0, 0) for gpu in node.gpus]

@@ -41,7 +41,7 @@ class Tie:
     """The same where nothing that is known denies it."""
 
     @property
-    def told_apart_by(self) -> tuple[object, ...]:
+    def identity(self) -> tuple[object, ...]:
         """What makes a tie another one."""
         point = self.hop.point if self.hop else 0.0
         return self.direct, self.linked, self.affinity, point, self.alone, self.uplink_gb_per_s is not None

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Final
 
 from topology.errors import SourceError
-from topology.formats.matrix_text import GPU, Affinity, Table, Warn, read_table
+from topology.formats.matrix_text import GPU, AffinityColumns, Table, Warn, read_table
 from topology.node.architectures import DEFAULT_MAX_NVLINKS, Architecture, architecture_of
 from topology.node.links import PciePath
 from topology.node.model import MAX_NVLINKS, NOT_SHOWN, UNKNOWN_CELL, Gpu, Link, Nic, NodeTopology
@@ -44,7 +44,7 @@ def parse_matrix(text: str, gpu_model: str | None = None, warn: Warn = lambda _l
     switched = _switch_links(nvlinks, known.max_nvlinks if known and known.max_nvlinks else DEFAULT_MAX_NVLINKS)
     return NodeTopology(
         gpus=tuple(
-            _gpu(index, gpu_model, known, switched.get(index, 0), table.rows.get(labels[index], Affinity()))
+            _gpu(index, gpu_model, known, switched.get(index, 0), table.rows.get(labels[index], AffinityColumns()))
             for index in sorted(labels)
         ),
         links=tuple(_links(sorted(labels), nvlinks, paths, switched)),
@@ -151,7 +151,9 @@ def _links(
             yield Link(a, b, nvlinks=nvlinks[a, b])
 
 
-def _gpu(index: int, model: str | None, known: Architecture | None, switch_links: int, affinity: Affinity) -> Gpu:
+def _gpu(
+    index: int, model: str | None, known: Architecture | None, switch_links: int, affinity: AffinityColumns
+) -> Gpu:
     numa = affinity.numa
     first = int(numa.split(",")[0].split("-")[0]) if numa else None
     return Gpu(

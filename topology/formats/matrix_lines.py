@@ -42,7 +42,7 @@ _MAX_PIECES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MatrixLine:
     """One line of a matrix; `number` is that of its first piece in the text, from 1."""
 
     number: int
@@ -52,11 +52,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MatrixBlock:
     """A header and the lines below it that begin with a device."""
 
-    header: Line
-    rows: tuple[Line, ...]
+    header: MatrixLine
+    rows: tuple[MatrixLine, ...]
     end: int
     """The place in the lines of the text where it ends."""
 
@@ -66,7 +66,7 @@ def visible_lines(text: str) -> list[str]:
     return [_unframed(_ANSI.sub("", line).rstrip("\r")) for line in text.lstrip("\ufeff").split("\n")]
 
 
-def blocks(lines: Sequence[str], is_header: Callable[[Line], bool]) -> Iterator[Block]:
+def blocks(lines: Sequence[str], is_header: Callable[[MatrixLine], bool]) -> Iterator[MatrixBlock]:
     """Give what looks like a matrix, from above; raises `SourceError` where the lines of one cannot be joined."""
     at = 0
     while at < len(lines):
@@ -164,13 +164,13 @@ def _is_blank_run(text: str) -> bool:
     return not text.strip()
 
 
-def _block(lines: Sequence[str], at: int, is_header: Callable[[Line], bool]) -> Block | None:
+def _block(lines: Sequence[str], at: int, is_header: Callable[[MatrixLine], bool]) -> MatrixBlock | None:
     """Collect the pieces of a header and of the rows below it, and join them."""
     prefix = _Prefix(lines[at], at)
     header = _header_pieces(lines, at, prefix)
     if len(header) > 1 and not _is_header_of(lines, header, prefix, is_header):
         header = [at]
-    if len(header) == 1 and not is_header(Line(at + 1, _blanked(_without(lines, at, prefix)))):
+    if len(header) == 1 and not is_header(MatrixLine(at + 1, _blanked(_without(lines, at, prefix)))):
         return None
     rows: list[list[int]] = []
     is_open, in_block, place = False, True, header[-1] + 1
@@ -199,7 +199,7 @@ def _block(lines: Sequence[str], at: int, is_header: Callable[[Line], bool]) -> 
             is_open = in_block = False
         place += 1
     joined = _join(lines, [header, *rows], prefix)
-    return Block(joined[0], tuple(joined[1:]), max(place, at + 1))
+    return MatrixBlock(joined[0], tuple(joined[1:]), max(place, at + 1))
 
 
 def _begins_with_value(line: str) -> bool:
@@ -219,11 +219,11 @@ def _why_lost(line: str, *, is_open: bool, has_rows: bool) -> str | None:
 
 
 def _is_header_of(
-    lines: Sequence[str], pieces: Sequence[int], prefix: _Prefix, is_header: Callable[[Line], bool]
+    lines: Sequence[str], pieces: Sequence[int], prefix: _Prefix, is_header: Callable[[MatrixLine], bool]
 ) -> bool:
     parts = [lines[pieces[0]].rstrip(), *(lines[place][prefix.of(lines, place) :].strip() for place in pieces[1:])]
     try:
-        return is_header(Line(pieces[0] + 1, _blanked("".join(parts))))
+        return is_header(MatrixLine(pieces[0] + 1, _blanked("".join(parts))))
     except SourceError:
         return False
 
@@ -260,10 +260,10 @@ def _without(lines: Sequence[str], place: int, prefix: _Prefix) -> str:
     return " " * length + lines[place][length:]
 
 
-def _join(lines: Sequence[str], groups: Sequence[Sequence[int]], prefix: _Prefix) -> list[Line]:
+def _join(lines: Sequence[str], groups: Sequence[Sequence[int]], prefix: _Prefix) -> list[MatrixLine]:
     """Join the pieces of each line at the width at which they were wrapped."""
     if all(len(group) == 1 for group in groups):
-        return [Line(group[0] + 1, _blanked(_without(lines, group[0], prefix))) for group in groups]
+        return [MatrixLine(group[0] + 1, _blanked(_without(lines, group[0], prefix))) for group in groups]
     pieces = _pieces(lines, groups, prefix)
     cut = [piece for group in pieces for piece in group[:-1]]
     if len({len(piece) for piece in cut}) > 1:
@@ -294,7 +294,7 @@ def _join(lines: Sequence[str], groups: Sequence[Sequence[int]], prefix: _Prefix
         ):
             raise SourceError(seam.line, 1, f"the line before was wrapped, and may end with {seam.words}")
     return [
-        Line(group[0] + 1, _blanked(_at_width(texts, width, is_header=not row)), is_certain)
+        MatrixLine(group[0] + 1, _blanked(_at_width(texts, width, is_header=not row)), is_certain)
         for row, (group, texts) in enumerate(zip(groups, pieces, strict=True))
     ]
 

@@ -18,8 +18,8 @@ from topology.formats.matrix_lines import (
     CELLS,
     NUMBERS,
     PEER_STATUS,
-    Block,
-    Line,
+    MatrixBlock,
+    MatrixLine,
     blocks,
     is_ascending,
     visible_lines,
@@ -40,7 +40,7 @@ _NOTHING = "N/A"
 
 
 @dataclass(frozen=True, slots=True)
-class Affinity:
+class AffinityColumns:
     """What stands in the three columns behind the cells; `None` where nothing does."""
 
     cpus: str | None = None
@@ -57,7 +57,7 @@ class Table:
     devices: tuple[str, ...]
     trailing: tuple[tuple[str, int], ...]
     """(`CPU`, `NUMA` or `GPU`, where the header names that column), left to right."""
-    rows: dict[str, Affinity] = field(default_factory=dict)
+    rows: dict[str, AffinityColumns] = field(default_factory=dict)
     legend: dict[str, str] = field(default_factory=dict)
     """NIC label → the kernel's name."""
     cells: dict[tuple[str, str], tuple[str, int, int]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _no_matrix(lines: Sequence[str], empty: Table | None) -> SourceError:
     return SourceError(0, 0, "no matrix: no line names the GPUs (GPU0, GPU1, …)")
 
 
-def _peer_status(row: Line) -> SourceError | None:
+def _peer_status(row: MatrixLine) -> SourceError | None:
     """Return why a row is none of `topo -m`, if it is one of `topo -p2p`."""
     words = list(re.finditer(r"\S+", row.text))
     status = next((word for word in words[1:] if PEER_STATUS.fullmatch(word[0])), None)
@@ -128,7 +128,7 @@ def _peer_status(row: Line) -> SourceError | None:
     return SourceError(row.number, status.start() + 1, reason)
 
 
-def _read_rows(table: Table, block: Block, warn: Warn) -> Table:
+def _read_rows(table: Table, block: MatrixBlock, warn: Warn) -> Table:
     for row in block.rows:
         _read_row(table, row, warn)
     if not any(map(GPU.fullmatch, table.rows)):
@@ -136,7 +136,7 @@ def _read_rows(table: Table, block: Block, warn: Warn) -> Table:
     return table
 
 
-def _says_the_same(table: Table, header: Table, block: Block) -> bool:
+def _says_the_same(table: Table, header: Table, block: MatrixBlock) -> bool:
     try:
         again = _read_rows(header, block, lambda _line, _what: None)
     except SourceError:
@@ -145,7 +145,7 @@ def _says_the_same(table: Table, header: Table, block: Block) -> bool:
     return cells == {pair: cell[0] for pair, cell in again.cells.items()} and table.rows == again.rows
 
 
-def _read_header(header: Line) -> Table | None:
+def _read_header(header: MatrixLine) -> Table | None:
     first = re.search(r"(?<!\w)GPU\d", header.text)
     if first is None:
         return None
@@ -202,7 +202,7 @@ def _words(line: str, devices: Sequence[str]) -> Iterator[_Word]:
             yield _Word(rest, at + len(word) - len(rest))
 
 
-def _read_row(table: Table, row: Line, warn: Warn) -> None:
+def _read_row(table: Table, row: MatrixLine, warn: Warn) -> None:
     number = row.number
     line = _from_device(table, row.text)
     words = list(_words(line, table.devices))
@@ -221,7 +221,9 @@ def _read_row(table: Table, row: Line, warn: Warn) -> None:
     rest = words[shown:]
     if rest and CELL.fullmatch(rest[0].text):
         raise SourceError(number, rest[0].at + 1, f"more cells than the header has devices: {len(table.devices)}")
-    table.rows[name] = _affinity(table, replace(row, text=line), words[shown - 1].end, warn) if rest else Affinity()
+    table.rows[name] = (
+        _affinity(table, replace(row, text=line), words[shown - 1].end, warn) if rest else AffinityColumns()
+    )
 
 
 def _from_device(table: Table, line: str) -> str:
@@ -249,7 +251,7 @@ def _is_row(table: Table, words: Sequence[_Word], number: int) -> bool:
     return has_cells or len(words) == 1 or GPU.fullmatch(name) is not None
 
 
-def _affinity(table: Table, row: Line, end: int, warn: Warn) -> Affinity:
+def _affinity(table: Table, row: MatrixLine, end: int, warn: Warn) -> AffinityColumns:
     """Read what stands behind the cells, which end at `end`.
 
     Three layouts: tabs (nvidia-smi doubles the one before an `N/A` in the last column), columns that line up with the header,
@@ -277,10 +279,10 @@ def _affinity(table: Table, row: Line, end: int, warn: Warn) -> Affinity:
     if broken := next((value for value in values.values() if not is_ascending(value)), None):
         at = line.find(broken, end) + 1
         raise SourceError(row.number, at, f"{broken} is no list of CPUs or NUMA nodes: was the line cut or wrapped?")
-    return Affinity(values.get("CPU"), values.get("NUMA"), values.get("GPU"))
+    return AffinityColumns(values.get("CPU"), values.get("NUMA"), values.get("GPU"))
 
 
-def _without_note(table: Table, row: Line, end: int, warn: Warn) -> str:
+def _without_note(table: Table, row: MatrixLine, end: int, warn: Warn) -> str:
     """Return the line up to the first word that is no value; without names of columns a note makes all values part of it."""
     for word in re.finditer(r"\S+", row.text[end:]):
         if not NUMBERS.fullmatch(re.sub(r"N/A$", "", word[0]) or "0"):

@@ -19,7 +19,7 @@ class OfferForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ResourceOffer:
     """One resource under which pods can ask for a GPU, or for a part of it."""
 
     resource: str
@@ -28,18 +28,18 @@ class Offer:
     """How many there are of it, in use or not."""
 
 
-def in_words(offers: Sequence[Offer]) -> str:
+def in_words(offers: Sequence[ResourceOffer]) -> str:
     """Say it to people.
 
-    >>> in_words([Offer("nvidia.com/gpu", OfferForm.WHOLE)]), in_words([])
+    >>> in_words([ResourceOffer("nvidia.com/gpu", OfferForm.WHOLE)]), in_words([])
     ('whole as nvidia.com/gpu', 'not offered')
-    >>> in_words([Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)])
+    >>> in_words([ResourceOffer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)])
     'shared 4 ways as nvidia.com/gpu.shared'
     """
     return " and ".join(map(_words, offers)) or "not offered"
 
 
-def _words(offer: Offer) -> str:
+def _words(offer: ResourceOffer) -> str:
     match offer.form:
         case OfferForm.WHOLE:
             return f"whole as {offer.resource}"

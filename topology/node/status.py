@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topology.node.alignment import TopologyManager
-from topology.node.offers import Offer
+from topology.node.offers import ResourceOffer
 from topology.node.sharing import Sharing
 
 
@@ -40,7 +40,7 @@ class GpuStatus:
     """`None` for a healthy GPU, and from agents that do not say."""
     doubtful: bool = False
     """Whether new pods get it only where no equal of it is free; never of a GPU that takes none."""
-    offers: tuple[Offer, ...] | None = None
+    offers: tuple[ResourceOffer, ...] | None = None
     """How somebody else's device plugin offers it to pods; empty: not at all."""
     share_gib: int | None = None
     """GiB of it that shares may take: its memory without what the driver keeps; `None`: it is never shared."""
@@ -107,7 +107,7 @@ class DevicePluginStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeGpuStatus:
     """The status of all GPUs of one node."""
 
     generation: int

@@ -104,11 +104,11 @@ def _search(
     if size == 0:
         return Placement((), None, None, 0.0)
     marks = free, doubtful, *rails
-    likes = _Likes(topology_class, tuple(usable & part for part, _ in parts) or (usable,), doubtful, rails)
+    tie_breaks = _TieBreaks(topology_class, tuple(usable & part for part, _ in parts) or (usable,), doubtful, rails)
     if size == 1:
-        return (yield from _best_single(likes, free, must or usable, request, marks))
+        return (yield from _best_single(tie_breaks, free, must or usable, request, marks))
     sets = yield from _sets(topology_class, usable, size, must, parts, marks)
-    return (yield from _best_many(likes, free, usable, request, must, sets))
+    return (yield from _best_many(tie_breaks, free, usable, request, must, sets))
 
 
 def _sets(
@@ -125,7 +125,7 @@ def _sets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Likes:
+class _TieBreaks:
     """What tells GPUs apart that are alike otherwise: doubts and rails."""
 
     topology_class: TopologyClass
@@ -159,21 +159,21 @@ class _Likes:
 
 
 def _best_single(
-    likes: _Likes, free: int, usable: int, request: GpuRequest, marks: tuple[int, ...]
+    tie_breaks: _TieBreaks, free: int, usable: int, request: GpuRequest, marks: tuple[int, ...]
 ) -> Search[Placement | Rejection]:
-    topology_class = likes.topology_class
+    topology_class = tie_breaks.topology_class
     sets = yield from topology_class.sets(usable, 1, marks=marks)
     near_nic = [mask for mask in sets if mask & topology_class.near_nic] if request.nic else []
-    chosen = yield from _kindest(likes, free, near_nic or sets)
+    chosen = yield from _least_loss(tie_breaks, free, near_nic or sets)
     lost = yield from topology_class.loss(free, chosen)
-    gpus = members_of(likes.spared(chosen))
+    gpus = members_of(tie_breaks.spared(chosen))
     return Placement(gpus, None, None, score(request, None, None, lost, topology_class.weights), lost)
 
 
 def _best_many(
-    likes: _Likes, free: int, usable: int, request: GpuRequest, must: int, sets: list[int]
+    tie_breaks: _TieBreaks, free: int, usable: int, request: GpuRequest, must: int, sets: list[int]
 ) -> Search[Placement | Rejection]:
-    topology_class = likes.topology_class
+    topology_class = tie_breaks.topology_class
     fastest_gb_per_s = 0.0
     best: tuple[float, ...] = ()
     tied: list[int] = []
@@ -194,11 +194,11 @@ def _best_many(
         if fastest_gb_per_s:
             return _too_slow(fastest_gb_per_s, request)
         return (yield from _too_far(topology_class, usable, request, must))
-    chosen = yield from _kindest(likes, free, tied)
+    chosen = yield from _least_loss(tie_breaks, free, tied)
     bandwidth, affinity = topology_class.predict(chosen)
     lost = yield from topology_class.loss(free, chosen)
     yield
-    order = ring_order(topology_class.wiring, likes.spared(chosen))
+    order = ring_order(topology_class.wiring, tie_breaks.spared(chosen))
     scored = score(request, bandwidth, affinity, lost, topology_class.weights)
     return Placement(order, affinity, bandwidth, scored, lost)
 
@@ -213,8 +213,8 @@ def _merit(
     return request.is_content_with(affinity), bandwidth.point, near_nic
 
 
-def _kindest(likes: _Likes, free: int, sets: list[int]) -> Search[int]:
-    """Search for the set that leaves most value, then the one told in `_Likes.apart`.
+def _least_loss(tie_breaks: _TieBreaks, free: int, sets: list[int]) -> Search[int]:
+    """Search for the set that leaves most value, then the one told in `_TieBreaks.apart`.
 
     Of many sets, `SETS_WEIGHED` that tear the fewest GB/s off the GPUs left behind are weighed. So are as many of those
     with the fewest doubtful GPUs, and of these on the best rails. A set stands for all that differ only by GPUs that are
@@ -222,7 +222,7 @@ def _kindest(likes: _Likes, free: int, sets: list[int]) -> Search[int]:
     """
     if len(sets) == 1:
         return sets[0]
-    topology_class, unmarked = likes.topology_class, replace(likes, doubtful=0, rails=NO_RAILS)
+    topology_class, unmarked = tie_breaks.topology_class, replace(tie_breaks, doubtful=0, rails=NO_RAILS)
     kept: list[tuple[float, tuple[int, ...], int]] = []
     sound: list[tuple[int, float, tuple[int, ...], int]] = []
     on_rails: list[tuple[tuple[int, ...], float, tuple[int, ...], int]] = []
@@ -232,17 +232,17 @@ def _kindest(likes: _Likes, free: int, sets: list[int]) -> Search[int]:
         cut_gb_per_s, apart = topology_class.cut_gb_per_s(mask, free), unmarked.apart(mask, free)
         insort(kept, (cut_gb_per_s, apart, mask))
         del kept[SETS_WEIGHED:]
-        against = likes.against(mask)
-        if likes.doubtful:
+        against = tie_breaks.against(mask)
+        if tie_breaks.doubtful:
             insort(sound, (against[0], cut_gb_per_s, apart, mask))
             del sound[SETS_WEIGHED:]
-        if likes.rails is not NO_RAILS:
+        if tie_breaks.rails is not NO_RAILS:
             insort(on_rails, (against, cut_gb_per_s, apart, mask))
             del on_rails[SETS_WEIGHED:]
     weighed = []
     for mask in dict.fromkeys(each[-1] for ranked in (kept, sound, on_rails) for each in ranked):
         value = yield from topology_class.valued(free & ~mask)
-        weighed.append((-round(value, 9), likes.apart(mask, free), mask))
+        weighed.append((-round(value, 9), tie_breaks.apart(mask, free), mask))
     return min(weighed)[-1]
 
 

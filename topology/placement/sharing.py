@@ -19,7 +19,7 @@ from topology.placement.verdict import WITHOUT_GPUS, Placement, Reason, Rejectio
 from topology.request.gpu_request import GpuRequest
 from topology.request.shares import SameGpu
 from topology.request.suitability import outdated, shortage, suitable_gpus
-from topology.value.coming_back import brought, comes_back, held_back
+from topology.value.coming_back import marginal_value, return_probability, sharing_penalty
 from topology.value.fragmentation import DemandProfile, FreeCapacity, PodKind
 
 FRAGMENTED_GPU = 500.0
@@ -49,7 +49,7 @@ def less_held_back(verdict: Placement, topology_class: TopologyClass, free: int,
         return verdict
     value, pods = topology_class.value, shares.pods
     left = free & ~sum(1 << position for position in verdict.gpus)
-    lost = held_back(value, left, pods) - held_back(value, free, pods)
+    lost = sharing_penalty(value, left, pods) - sharing_penalty(value, free, pods)
     score = round(verdict.score - topology_class.weights.pods_to_come * lost, _ROUNDED)
     return replace(verdict, score=score, value_lost=(verdict.value_lost or 0.0) + lost)
 
@@ -131,7 +131,7 @@ class _Places:
         self._cpu_milli = request.cpu_milli
         self._worth = 0.0
         """Of the capacity, before the share that is being placed."""
-        self._held_back = 0.0
+        self._sharing_penalty = 0.0
         """By shared GPUs, before it as well."""
         self._undecided: Rejection | None = None
 
@@ -160,7 +160,7 @@ class _Places:
         shares = self._shares
         self._worth = self._value(self._capacity)
         if self._foresees:
-            self._held_back = held_back(self._topology_class.value, self._free, shares.pods)
+            self._sharing_penalty = sharing_penalty(self._topology_class.value, self._free, shares.pods)
         found: list[tuple[float, float, int, int, int]] = []
         alike: dict[tuple[int, int, int, float], int] = {}
         for gpu in shares.shared:
@@ -210,14 +210,14 @@ class _Places:
         lost, left = self._topology_class.value_lost(self._free, 1 << position), self._free & ~(1 << position)
         if not self._foresees:
             return lost, 0.0
-        return lost, held_back(self._topology_class.value, left, self._shares.pods) - self._held_back
+        return lost, sharing_penalty(self._topology_class.value, left, self._shares.pods) - self._sharing_penalty
 
     def _put_off(self, gpu: SharedGpu) -> float:
         """Return what is lost by one pod more, for which the GPU comes back later."""
         if not gpu.pods or not self._foresees:
             return 0.0
-        later = comes_back(gpu.pods) - comes_back(gpu.pods + 1)
-        return later * brought(self._topology_class.value, self._free, gpu.position)
+        later = return_probability(gpu.pods) - return_probability(gpu.pods + 1)
+        return later * marginal_value(self._topology_class.value, self._free, gpu.position)
 
     def _fragmented(self, position: int, gib: int) -> float:
         """Return what the pods to come lose of what is left beside links."""

@@ -22,7 +22,7 @@ from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.searched_sets import SearchedSets
 from topology.request.suitability import gpus_near_nic, kinds
-from topology.value.opportunity_cost import Offer, Table, value_table
+from topology.value.opportunity_cost import SizeDemand, Table, value_table
 from topology.value.score import Weights, formula, worth
 from topology.value.symmetry import Counts, Symmetry, lowest_first, subsets, ways
 
@@ -239,7 +239,7 @@ class TopologyClass:
         self._answers.clear()
         self._begun.clear()
 
-    def _predicted(self, offers: Sequence[Offer]) -> Generator[None]:
+    def _predicted(self, offers: Sequence[SizeDemand]) -> Generator[None]:
         """Predict all sets that the offers will ask about, in steps."""
         for size in {offer.size for offer in offers} - {1}:
             end = self.meter.steps + SLICE_STEPS
@@ -249,9 +249,9 @@ class TopologyClass:
                     yield
                     end = self.meter.steps + SLICE_STEPS
 
-    def _offers(self, weights: Weights) -> list[Offer]:
+    def _offers(self, weights: Weights) -> list[SizeDemand]:
         fitting = [(size, share) for size, share in weights.demand if size <= len(self.node) and share > 0]
-        return [Offer(size, share, self._sets_for(size, weights)) for size, share in fitting]
+        return [SizeDemand(size, share, self._sets_for(size, weights)) for size, share in fitting]
 
     def _sets_for(self, size: int, weights: Weights) -> Callable[[Counts], list[tuple[Counts, float]]]:
         """Return which sets a pod to come would take of some free ones, with their worth; as `plan` does it."""

@@ -12,16 +12,16 @@ MANY_PODS = 3
 """So many and more on one GPU count alike: nodes that differ in nothing else are decided on together."""
 
 
-def comes_back(pods: int) -> float:
+def return_probability(pods: int) -> float:
     """Return how likely a pod that ends gives its GPU back, of so many that share it.
 
-    >>> comes_back(1), comes_back(2)
+    >>> return_probability(1), return_probability(2)
     (1.0, 0.5)
     """
     return 1 / min(pods, MANY_PODS)
 
 
-def held_back(value: Callable[[int], float], free: int, shared: Iterable[tuple[int, int]]) -> float:
+def sharing_penalty(value: Callable[[int], float], free: int, shared: Iterable[tuple[int, int]]) -> float:
     """Return what free GPUs (mask) are worth less because others come back later than their value takes for granted.
 
     Args:
@@ -30,10 +30,12 @@ def held_back(value: Callable[[int], float], free: int, shared: Iterable[tuple[i
         shared: Position of each that is shared, and how many pods have a share of it.
 
     """
-    return sum(brought(value, free, position) * (1 - comes_back(pods)) for position, pods in shared if pods > 1)
+    return sum(
+        marginal_value(value, free, position) * (1 - return_probability(pods)) for position, pods in shared if pods > 1
+    )
 
 
-def brought(value: Callable[[int], float], free: int, position: int) -> float:
+def marginal_value(value: Callable[[int], float], free: int, position: int) -> float:
     """Return what a GPU brings that comes back to the free ones; at least nothing.
 
     Where large pods come, one free GPU may be worth less than none: it says that the others have small pods.

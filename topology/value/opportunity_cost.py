@@ -49,7 +49,7 @@ _DIGITS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SizeDemand:
     """One size of pod: how often it comes, and what a set is worth to it."""
 
     size: int
@@ -59,7 +59,7 @@ class Offer:
     """Free counts → the sets that such a pod would take, with their worth; empty when too few are free."""
 
 
-def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, None, Table | None]:
+def value_table(symmetry: Symmetry, offers: Sequence[SizeDemand]) -> Generator[None, None, Table | None]:
     """Compute the value of every free set, in steps: of some milliseconds on the machines of the catalogue.
 
     `None` when there are more than `MAX_SETS` or `MAX_MOVES`, or no pod ever comes.
@@ -104,7 +104,7 @@ def value_table(symmetry: Symmetry, offers: Sequence[Offer]) -> Generator[None, 
 class _States:
     """The free sets of one machine, and how pods that come and go lead from one to another."""
 
-    def __init__(self, symmetry: Symmetry, offers: Sequence[Offer]) -> None:
+    def __init__(self, symmetry: Symmetry, offers: Sequence[SizeDemand]) -> None:
         self.too_many = False
         self.free: list[Counts] = []
         self.index: dict[Counts, int] = {}
@@ -193,7 +193,7 @@ class _States:
             self.free.append(free)
         return self.index[free]
 
-    def _taking(self, free: Counts, offer: Offer) -> list[tuple[int, float]]:
+    def _taking(self, free: Counts, offer: SizeDemand) -> list[tuple[int, float]]:
         best: dict[int, float] = {}
         for taken, worth in offer.sets(free):
             after = self._enter(tuple(a - b for a, b in zip(free, taken, strict=True)))

@@ -27,7 +27,7 @@ from agent.health.policy import HealthPolicy
 from agent.health.record import Doubt, State, Verdict
 from topology.annotations.overrides import Override, Word, decode_overrides
 from topology.errors import PayloadError
-from topology.node.status import GpuStatus, NodeStatus, Outlook
+from topology.node.status import GpuStatus, NodeGpuStatus, Outlook
 
 log = structlog.get_logger()
 
@@ -102,8 +102,8 @@ class GpuHealth:
             return False  # whose it is, a look has to find out
         with self._lock:
             now = self._clock()
-            told = self._xids.setdefault(xid.uuid, {})
-            told[xid.number] = XidCount(told[xid.number].count + 1 if xid.number in told else 1, now)
+            counts = self._xids.setdefault(xid.uuid, {})
+            counts[xid.number] = XidCount(counts[xid.number].count + 1 if xid.number in counts else 1, now)
             was_open = self._node.verdict(xid.uuid, now).state.takes_pods
             self._node.told(xid.uuid, evidence.Xid(xid.number), now)
             self._keep()
@@ -150,7 +150,7 @@ class GpuHealth:
         with self._lock:
             return usable(facts, self._links, self._clock())
 
-    def marked(self, status: NodeStatus, facts: NvmlFacts | None = None) -> NodeStatus:
+    def marked(self, status: NodeGpuStatus, facts: NvmlFacts | None = None) -> NodeGpuStatus:
         """Return the status with what is known of the GPUs beside it; `facts` is the look behind it, where there was one."""
         with self._lock:
             if facts:
@@ -183,7 +183,7 @@ class GpuHealth:
         self._node.move(seconds)
         self._links.move(seconds)
 
-    def _look(self, status: NodeStatus, facts: NvmlFacts) -> None:
+    def _look(self, status: NodeGpuStatus, facts: NvmlFacts) -> None:
         now = self._clock()
         self._looked_at = now
         self._node.has(gpu.uuid for gpu in status.gpus)
@@ -191,15 +191,15 @@ class GpuHealth:
         for fault in status.link_faults:
             self._links.should_be_up(fault.gpu, fault.link, now)
         self._rates.forget_all_but({gpu.uuid for gpu in status.gpus})
-        known = ((index, value_of(gpu)) for index, gpu in enumerate(facts.gpus))
-        self._facts = {gpu.uuid.value: (index, gpu) for index, gpu in known if gpu and isinstance(gpu.uuid, Known)}
+        indexed = ((index, value_of(gpu)) for index, gpu in enumerate(facts.gpus))
+        self._facts = {gpu.uuid.value: (index, gpu) for index, gpu in indexed if gpu and isinstance(gpu.uuid, Known)}
         self._indexes |= {uuid: index for uuid, (index, _) in self._facts.items()}  # one that is lost keeps its own
         self._xids = {gpu.uuid: self._xids.get(gpu.uuid, {}) for gpu in status.gpus}
         for gpu in status.gpus:
-            _, found = self._facts.get(gpu.uuid, (0, None))
+            _, gpu_facts = self._facts.get(gpu.uuid, (0, None))
             self._node.told(gpu.uuid, evidence.Lost() if is_lost(gpu) else evidence.Back(), now)
-            for told in (*_told(found), *self._rising(gpu.uuid, found.watched, now)) if found else ():
-                self._node.told(gpu.uuid, told, now)
+            for fact in (*_told(gpu_facts), *self._rising(gpu.uuid, gpu_facts.watched, now)) if gpu_facts else ():
+                self._node.told(gpu.uuid, fact, now)
 
     def _rising(self, uuid: str, gpu: Watched, now: float) -> Iterator[evidence.Evidence]:
         """Yield what two looks say of one GPU's counters."""

@@ -60,8 +60,8 @@ class XidWatch:
 
     def _listen(self) -> None:
         end = float("inf")
-        with closing(self._follow()) as told:
-            for news in told:
+        with closing(self._follow()) as events:
+            for news in events:
                 match news:
                     case Coverage(untold):
                         self._covers(news)

@@ -61,8 +61,8 @@ class NvmlAccess:
 
         def follow_while_allowed() -> Generator[T, None, None]:
             if self._is_allowed():
-                with closing(follow()) as told:
-                    for word in told:
+                with closing(follow()) as words:
+                    for word in words:
                         yield word
                         if not self._is_allowed():
                             return

@@ -100,5 +100,5 @@ def _fields(handle: Any) -> dict[str, int]:
 def _number(value: Any, *, counts: bool) -> int | None:
     """Return a field's number; a counter of 32 bits says nothing, since bytes would fill it several times a second."""
     member = _LONG.get(value.valueType) or (None if counts else _SHORT.get(value.valueType))
-    known = value.nvmlReturn == pynvml.NVML_SUCCESS and member is not None
-    return int(getattr(value.value, member)) if known and member else None
+    is_known = value.nvmlReturn == pynvml.NVML_SUCCESS and member is not None
+    return int(getattr(value.value, member)) if is_known and member else None

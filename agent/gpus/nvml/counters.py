@@ -60,10 +60,10 @@ _PLAIN: Final = (_ACTION, _CORRECTED, _REPLAYS, *_MEMORY_ERRORS, *_THROTTLED)
 
 def watched(handle: Any, nvlinks: Answer[tuple[NvLink, ...]]) -> Watched:
     """Return what is watched of the GPU with this handle."""
-    found = fields(handle, _PLAIN)
+    values = fields(handle, _PLAIN)
     sram = ask(_sram, handle)
     return Watched(
-        recovery_action=looked_up(found[_ACTION], _RECOVERY_ACTIONS),
+        recovery_action=looked_up(values[_ACTION], _RECOVERY_ACTIONS),
         uncorrected_errors=ask(
             pynvml.nvmlDeviceGetTotalEccErrors,
             handle,
@@ -75,18 +75,18 @@ def watched(handle: Any, nvlinks: Answer[tuple[NvLink, ...]]) -> Watched:
         ),
         energy_millijoules=ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle),
         memory_errors=_told(
-            {kind: found[field] for field, kind in _MEMORY_ERRORS.items()} | _of_dram(handle) | _of_sram(sram)
+            {kind: values[field] for field, kind in _MEMORY_ERRORS.items()} | _of_dram(handle) | _of_sram(sram)
         ),
-        corrected_errors=found[_CORRECTED],
+        corrected_errors=values[_CORRECTED],
         sram_exceeded=mapped(sram, lambda errors: bool(errors.bThresholdExceeded)),
         banks_without_spares=mapped(
             ask(pynvml.nvmlDeviceGetRowRemapperHistogram, handle), lambda banks: int(banks.none)
         ),
         nvlink_errors=_nvlink_errors(handle, value_of(nvlinks) or ()),
-        pcie_replays=found[_REPLAYS],
+        pcie_replays=values[_REPLAYS],
         pcie_width=within(ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle), 1, 64),
         margin_celsius=ask(pynvml.nvmlDeviceGetMarginTemperature, handle),
-        throttled_nanoseconds=_told({reason: found[field] for field, reason in _THROTTLED.items()}),
+        throttled_nanoseconds=_told({reason: values[field] for field, reason in _THROTTLED.items()}),
     )
 
 
@@ -106,8 +106,8 @@ def _sram(handle: Any) -> Any:
 
 def _of_sram(errors: Answer[Any]) -> dict[tuple[str, str], Answer[int]]:
     return {
-        ("corrected", "sram"): mapped(errors, lambda found: found.aggregateCor),
-        ("uncorrected", "sram"): mapped(errors, lambda found: found.aggregateUncParity + found.aggregateUncSecDed),
+        ("corrected", "sram"): mapped(errors, lambda status: status.aggregateCor),
+        ("uncorrected", "sram"): mapped(errors, lambda status: status.aggregateUncParity + status.aggregateUncSecDed),
     }
 
 
@@ -115,11 +115,11 @@ def _nvlink_errors(handle: Any, links: tuple[NvLink, ...]) -> Answer[Mapping[str
     if not links:
         return Missing(Gap.UNSUPPORTED, "NO_LINKS")
     wanted: list[Field] = [(field, link.number) for field in _LINK_ERRORS for link in links]
-    found = fields(handle, wanted)
+    values = fields(handle, wanted)
     sums: dict[str, Answer[int]] = {}
     for field, kind in _LINK_ERRORS.items():
-        told = [answer.value for link in links if isinstance(answer := found[field, link.number], Known)]
-        sums[kind] = Known(sum(told)) if told else found[field, links[0].number]
+        counts = [answer.value for link in links if isinstance(answer := values[field, link.number], Known)]
+        sums[kind] = Known(sum(counts)) if counts else values[field, links[0].number]
     return _told(sums)
 
 

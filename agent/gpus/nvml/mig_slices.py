@@ -51,19 +51,19 @@ def read_mig_devices(gpu: Any, total_bytes: int) -> Answer[tuple[MigDevice, ...]
 
 
 def _device(gpu: Any, handle: Any, total_bytes: int, suffixes: Mapping[int, str]) -> Answer[MigDevice]:
-    asked = (
+    functions = (
         pynvml.nvmlDeviceGetUUID,
         pynvml.nvmlDeviceGetAttributes_v2,
         pynvml.nvmlDeviceGetGpuInstanceId,
         pynvml.nvmlDeviceGetComputeInstanceId,
     )
-    told: list[Any] = []
-    for function in asked:
+    answers: list[Any] = []
+    for function in functions:
         answer = ask(function, handle)
         if isinstance(answer, Missing):
             return answer
-        told.append(answer.value)
-    uuid, attributes, gpu_instance, compute_instance = told
+        answers.append(answer.value)
+    uuid, attributes, gpu_instance, compute_instance = answers
     instance = ask(pynvml.nvmlDeviceGetGpuInstanceById, gpu, gpu_instance)
     info = ask(pynvml.nvmlGpuInstanceGetInfo, instance.value) if isinstance(instance, Known) else instance
     return mapped(

@@ -119,14 +119,14 @@ def _read() -> NvmlFacts:
     except pynvml.NVMLError as error:
         raise unavailable(error) from error
     handles = [ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
-    known = [(index, handle.value) for index, handle in enumerate(handles) if isinstance(handle, Known)]
+    indexed = [(index, handle.value) for index, handle in enumerate(handles) if isinstance(handle, Known)]
     return NvmlFacts(
         driver_version=_readable(ask(pynvml.nvmlSystemGetDriverVersion)),
         cuda_version=mapped(
             ask(pynvml.nvmlSystemGetCudaDriverVersion_v2), lambda version: f"{version // 1000}.{version % 1000 // 10}"
         ),
         gpus=tuple(mapped(handle, _gpu) for handle in handles),
-        pairs={(a, b): _pair(first, second) for (a, first), (b, second) in combinations(known, 2)},
+        pairs={(a, b): _pair(first, second) for (a, first), (b, second) in combinations(indexed, 2)},
     )
 
 
@@ -172,9 +172,11 @@ def _processes(handle: Any) -> Answer[tuple[GpuProcess, ...]]:
     return mapped(answer, lambda running: tuple(map(_process, running)))
 
 
-def _process(told: Any) -> GpuProcess:
-    instance = told.gpuInstanceId, told.computeInstanceId
-    return GpuProcess(told.pid, _command(told.pid), None if _NO_INSTANCE in instance else instance, told.usedGpuMemory)
+def _process(process: Any) -> GpuProcess:
+    instance = process.gpuInstanceId, process.computeInstanceId
+    return GpuProcess(
+        process.pid, _command(process.pid), None if _NO_INSTANCE in instance else instance, process.usedGpuMemory
+    )
 
 
 def _command(pid: int) -> str:
@@ -291,8 +293,8 @@ def _bits(answer: Answer[Sequence[int]]) -> Answer[tuple[int, ...]]:
     if isinstance(answer, Missing):
         return answer
     numbers = (64 * word + bit for word, bits in enumerate(answer.value) for bit in range(64) if bits >> bit & 1)
-    found = tuple(numbers)
-    return Known(found) if found else Missing(Gap.UNSUPPORTED, "EMPTY")
+    bits = tuple(numbers)
+    return Known(bits) if bits else Missing(Gap.UNSUPPORTED, "EMPTY")
 
 
 def _pci(answer: Answer[Any]) -> Answer[str]:

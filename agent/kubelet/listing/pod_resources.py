@@ -66,14 +66,14 @@ class PodResourcesClient:
         answer = await self._ask(
             lambda stub: stub.GetAllocatableResources(AllocatableResourcesRequest()), timeout_seconds
         )
-        found: dict[str, set[str]] = {}
+        ids_of: dict[str, set[str]] = {}
         near = set[tuple[str, int]]()
         for item in answer.devices:
             names = [*map(self._named, item.device_ids)]
-            found.setdefault(item.resource_name, set()).update(names)
+            ids_of.setdefault(item.resource_name, set()).update(names)
             if is_ours(item.resource_name, self._resource):
                 near.update((name, node.ID) for name in names for node in item.topology.nodes)
-        devices = {resource: frozenset(ids) for resource, ids in found.items()}
+        devices = {resource: frozenset(ids) for resource, ids in ids_of.items()}
         return Allocatable(devices, frozenset(answer.cpu_ids), frozenset(near))
 
     async def close(self) -> None:

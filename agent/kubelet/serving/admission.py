@@ -183,8 +183,8 @@ class Admission:
         self, gpus: frozenset[str], pods: tuple[ListedPod, ...] | None, form: DeviceForm
     ) -> str | None:
         if pods is None:
-            known = any(gpus <= item.gpus and item.name for item in self._served)
-            return None if known else "the kubelet does not say whose GPUs these are"
+            is_known = any(gpus <= item.gpus and item.name for item in self._served)
+            return None if is_known else "the kubelet does not say whose GPUs these are"
         if is_as_served(gpus, pods, self._served):
             return None
         reading = await self._records.ledger.read(self._deadline_seconds * _LEDGER_SHARE)

@@ -73,8 +73,8 @@ class Injection:
         return api.ContainerAllocateResponse(
             envs=envs,
             mounts=[
-                api.Mount(host_path=str(each.host_path), container_path=each.container_path, read_only=False)
-                for each in mounts
+                api.Mount(host_path=str(mount.host_path), container_path=mount.container_path, read_only=False)
+                for mount in mounts
             ],
             devices=[
                 api.DeviceSpec(container_path=f"/dev/{name}", host_path=f"/dev/{name}", permissions="rw")
@@ -85,7 +85,9 @@ class Injection:
 
     def _channels(self) -> tuple[int, ...]:
         """Return the IMEX channels that the node has."""
-        return tuple(each for each in self.imex_channels if self.nodes and self.nodes.has(f"{_IMEX_FOLDER}{each}"))
+        return tuple(
+            channel for channel in self.imex_channels if self.nodes and self.nodes.has(f"{_IMEX_FOLDER}{channel}")
+        )
 
     def _nodes(self, gpus: tuple[str, ...], channels: tuple[int, ...]) -> Iterator[str]:
         if self.nodes and self.passes_nodes:
@@ -152,9 +154,11 @@ class DevicePluginService(DevicePluginServicer):
     ) -> api.PreferredAllocationResponse:
         """Say which GPUs to take."""
         response = api.PreferredAllocationResponse()
-        for asked in request.container_requests:
+        for container in request.container_requests:
             ask = Ask(
-                frozenset(asked.available_deviceIDs), frozenset(asked.must_include_deviceIDs), asked.allocation_size
+                frozenset(container.available_deviceIDs),
+                frozenset(container.must_include_deviceIDs),
+                container.allocation_size,
             )
             answer = await self._admission.prefer(ask, self._form)
             if not isinstance(answer, Grant):
@@ -165,8 +169,8 @@ class DevicePluginService(DevicePluginServicer):
     async def Allocate(self, request: api.AllocateRequest, context: Context) -> api.AllocateResponse:
         """Hand out exactly the GPUs that the kubelet took, or turn the pod away."""
         response = api.AllocateResponse()
-        for asked in request.container_requests:
-            answer = await self._admission.allocate(frozenset(asked.devices_ids), self._form)
+        for container in request.container_requests:
+            answer = await self._admission.allocate(frozenset(container.devices_ids), self._form)
             if not isinstance(answer, Grant):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.reason)
             response.container_responses.append(self._injection().of(answer.gpus, answer.compute_percent))

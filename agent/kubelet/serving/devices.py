@@ -87,7 +87,7 @@ class DeviceLists:
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
         """Those of all resources."""
-        return tuple(device for each in self._lists.values() for device in each.devices)
+        return tuple(device for served in self._lists.values() for device in served.devices)
 
     def set(self, devices: Iterable[PluginDevice]) -> None:
         """Tell these from now on."""
@@ -102,12 +102,14 @@ class DeviceLists:
         self.changes += 1
         healthy = [device for device in self.devices if device.healthy]
         self.healthy = frozenset(device.uuid for device in healthy)
-        self.numa_nodes = frozenset((each.uuid, each.numa_node) for each in healthy if each.numa_node is not None)
+        self.numa_nodes = frozenset(
+            (device.uuid, device.numa_node) for device in healthy if device.numa_node is not None
+        )
 
     def repeat(self) -> None:
         """Tell all the same again."""
-        for each in self._lists.values():
-            each.repeat()
+        for served in self._lists.values():
+            served.repeat()
 
     async def grown(self) -> None:
         """Wait for a resource that was not there at the last call."""
@@ -116,5 +118,5 @@ class DeviceLists:
 
     def elsewhere(self, resource: str) -> frozenset[str]:
         """Return the devices of all other resources."""
-        others = (each for name, each in self._lists.items() if name != resource)
-        return frozenset(device.uuid for each in others for device in each.devices)
+        others = (served for name, served in self._lists.items() if name != resource)
+        return frozenset(device.uuid for served in others for device in served.devices)

@@ -9,7 +9,7 @@ from agent.kubelet.serving.devices import DeviceLists, PluginDevice
 from agent.plugin.devices.offers import REPLICA, Sliced, gpu_of
 from agent.plugin.devices.share_devices import share_devices
 from agent.plugin.pods.listed_pods import ListedPod, PodPlan, listed_gpus
-from agent.plugin.withdrawal import Told, withdrawn
+from agent.plugin.withdrawal import PublishedDevices, withdrawn
 from topology.node.silicon import NO_SLICES, Silicon
 
 
@@ -21,7 +21,7 @@ class Offering:
         self._plans = plans
         self._aligns: bool | None = None
         self._pods: Sequence[ListedPod] = ()
-        self._told = Told()
+        self._told = PublishedDevices()
         self._basis: tuple[object, ...] = ()
         self.found: tuple[PluginDevice, ...] = ()
         """The GPUs and slices, whether or not they are offered."""
@@ -60,13 +60,13 @@ class Offering:
             self.silicon = replace(self.silicon, gone=gone)
         self._tell()
 
-    def is_to_say(self, told: Told) -> None:
+    def about_to_publish(self, devices: PublishedDevices) -> None:
         """Take in that the node is being told this, and may say it or what it said before: what neither says is given back."""
-        self.says(self._told.both(told))
+        self.published(self._told.both(devices))
 
-    def says(self, told: Told) -> None:
+    def published(self, devices: PublishedDevices) -> None:
         """Take in that the node says this now."""
-        self._told = told
+        self._told = devices
         self._tell()
 
     def _tell(self) -> None:

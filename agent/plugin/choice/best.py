@@ -22,7 +22,7 @@ class Scorer:
     def __init__(self, node: NodeTopology) -> None:
         self._node = node
         self._uuids = node.devices
-        self._profiles = {each.uuid: each.asked_as for each in node.slices}
+        self._profiles = {mig_slice.uuid: mig_slice.asked_as for mig_slice in node.slices}
         self._positions = {uuid: position for position, uuid in enumerate(self._uuids)}
         self._class = TopologyClass(node)
         self.doubtful: Collection[str] = ()
@@ -52,14 +52,14 @@ class Scorer:
             doubtful=self._mask(self.doubtful),
             mig=MigStrategy.MIXED if profile else MigStrategy.NONE,
         )
-        found = decide(situation, request)
-        return self._named(found.gpus) if isinstance(found, Placement) else None
+        verdict = decide(situation, request)
+        return self._named(verdict.gpus) if isinstance(verdict, Placement) else None
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""
         wanted = sorted(gpus)
-        known = self._mask(gpu for gpu in wanted if gpu not in self._profiles)
-        ordered = self._named(ring_order(self._class.wiring, known)) if known else ()
+        mask = self._mask(gpu for gpu in wanted if gpu not in self._profiles)
+        ordered = self._named(ring_order(self._class.wiring, mask)) if mask else ()
         return (*ordered, *(gpu for gpu in wanted if gpu not in ordered))
 
     def _mask(self, gpus: Iterable[str]) -> int:

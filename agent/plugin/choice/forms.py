@@ -120,7 +120,7 @@ class Shared:
     def to_be_vacant(self, devices: frozenset[str], others: Iterable[str] | None) -> frozenset[str]:
         """Return the GPU, if nobody else holds a part of it: else who computes there may be a neighbour."""
         gpus = frozenset(map(gpu_of, devices))
-        has_neighbours = others is None or any(gpu_of(each) in gpus for each in others if each not in devices)
+        has_neighbours = others is None or any(gpu_of(device) in gpus for device in others if device not in devices)
         return frozenset() if has_neighbours else gpus
 
 

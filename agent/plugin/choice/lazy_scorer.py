@@ -38,10 +38,10 @@ class LazyScorer:
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return these GPUs in ring order; the lowest first where no order is better than another."""
         wanted = sorted(gpus)
-        known = [position for position, gpu in enumerate(self._node.gpus) if gpu.uuid in wanted]
-        if not self._is_ring_in_any_order(known):
+        positions = [position for position, gpu in enumerate(self._node.gpus) if gpu.uuid in wanted]
+        if not self._is_ring_in_any_order(positions):
             return self._made().ring(wanted)
-        ordered = tuple(self._node.gpus[position].uuid for position in known)
+        ordered = tuple(self._node.gpus[position].uuid for position in positions)
         return (*ordered, *(gpu for gpu in wanted if gpu not in ordered))
 
     def _is_ring_in_any_order(self, positions: Collection[int]) -> bool:

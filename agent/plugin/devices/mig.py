@@ -38,7 +38,7 @@ def withheld_slices(
         return {}
     devices = {device for name, of in offered.items() if is_ours(name, resource) for device in of}
     parts = {device.partition(REPLICA)[0] for device in devices if REPLICA in device}
-    return {each: SHARED if each in parts else NOT_OFFERED for each in sorted(slices) if each not in devices}
+    return {device: SHARED if device in parts else NOT_OFFERED for device in sorted(slices) if device not in devices}
 
 
 def why_unserved(strategy: MigStrategy, profiles: Collection[str], *, has_whole_gpus: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.silicon import SLICE_PREFIX
 
 REPLICA = "::"
@@ -19,7 +19,7 @@ NOT_OFFERED = "not offered by the device plugin"
 MAY_GIVE_MIG = "the device plugin may give out another GPU instead, which has MIG on"
 MAY_GIVE_SHARED = "the device plugin may give out another GPU instead, of which containers hold parts"
 
-Offers = Mapping[str, tuple[Offer, ...]]
+Offers = Mapping[str, tuple[ResourceOffer, ...]]
 """GPU → how it is offered. One that is not here has MIG on, and nothing of it is offered."""
 Sliced = Mapping[str, frozenset[str]]
 """GPU with MIG on → its slices."""
@@ -43,16 +43,16 @@ def offers_of(devices: Mapping[str, Collection[str]], whole: Collection[str], sl
         sliced: Those with MIG on, beside them.
 
     """
-    parents = {each: gpu for gpu, slices in sliced.items() for each in slices}
+    parents = {device: gpu for gpu, slices in sliced.items() for device in slices}
     counts: Counter[tuple[str, str, OfferForm]] = Counter()
     for resource in sorted(devices):
         named = ((gpu_of(device), device) for device in devices[resource])
         counts.update((parents.get(of, of), resource, _form_of(device)) for of, device in named)
-    found: dict[str, list[Offer]] = {gpu: [] for gpu in whole}
+    by_gpu: dict[str, list[ResourceOffer]] = {gpu: [] for gpu in whole}
     for (gpu, resource, form), parts in counts.items():
-        if gpu in found or gpu in sliced:
-            found.setdefault(gpu, []).append(Offer(resource, form, parts))
-    return {gpu: tuple(offers) for gpu, offers in found.items()}
+        if gpu in by_gpu or gpu in sliced:
+            by_gpu.setdefault(gpu, []).append(ResourceOffer(resource, form, parts))
+    return {gpu: tuple(offers) for gpu, offers in by_gpu.items()}
 
 
 def withheld(
@@ -78,12 +78,12 @@ def withheld(
     had = {
         gpu
         for gpu, made in offers.items()
-        if any(each.resource == resource and each.form is OfferForm.WHOLE for each in made)
+        if any(offer.resource == resource and offer.form is OfferForm.WHOLE for offer in made)
     }
     has_slices = any(device.startswith(SLICE_PREFIX) for device in devices.get(resource, ()))
-    found = {gpu: _why(offers[gpu], has_slices=has_slices) for gpu in whole if gpu not in had}
+    reasons = {gpu: _why(offers[gpu], has_slices=has_slices) for gpu in whole if gpu not in had}
     trap = MAY_GIVE_MIG if had.difference(whole) else MAY_GIVE_SHARED if had.intersection(in_parts) else None
-    return found | {gpu: trap for gpu in whole if trap and gpu in had}
+    return reasons | {gpu: trap for gpu in whole if trap and gpu in had}
 
 
 def _form_of(device: str) -> OfferForm:
@@ -96,7 +96,7 @@ def _form_of(device: str) -> OfferForm:
     )
 
 
-def _why(made: tuple[Offer, ...], *, has_slices: bool) -> str:
+def _why(made: tuple[ResourceOffer, ...], *, has_slices: bool) -> str:
     if any(offer.form is OfferForm.SHARED for offer in made):
         return SHARED
     if made:

@@ -43,13 +43,13 @@ def identify(
     pods: Sequence[ListedPod], newest: Collection[Key], plans: Mapping[Key, PodPlan], size: int
 ) -> Planned | Unplanned | Unknown:
     """Return who asks for `size` devices; `pods` was listed inside the call, `newest` is what `PodArrivals` makes of it."""
-    waiting = [(pod.key, found) for pod in pods if (found := _waits(pod, plans.get(pod.key), size))]
-    fresh = [found for key, found in waiting if key in newest]
+    waiting = [(pod.key, match) for pod in pods if (match := _waits(pod, plans.get(pod.key), size))]
+    fresh = [match for key, match in waiting if key in newest]
     if len(fresh) == 1:
         return fresh[0]
     if waiting:
         why = "several pods wait for as many GPUs" if fresh else "the pod that waits was listed long ago"
-        return Unknown(why, tuple(found.plan for _, found in waiting))
+        return Unknown(why, tuple(match.plan for _, match in waiting))
     return Unplanned()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.health.year.kinds import Kind
+from benchmarks.health.year.kinds import IncidentKind
 from benchmarks.health.year.operators import Operator
 
 HOUR = 3600.0
@@ -14,7 +14,7 @@ DAY = 24 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetYear:
     """What is simulated, and for how long."""
 
     nodes: int = 1_000
@@ -39,13 +39,13 @@ class Incident:
     t: float
     """Seconds from the beginning."""
     gpu: int
-    kind: Kind
+    kind: IncidentKind
     peer: int | None = None
     """The GPU at the other end of the link, where both tell."""
 
 
 def draw_incidents(
-    fleet: Fleet, kinds: Iterable[Kind], operator: Operator, seed: int
+    fleet: FleetYear, kinds: Iterable[IncidentKind], operator: Operator, seed: int
 ) -> Mapping[int, Sequence[Incident]]:
     """Return the incidents of each node that has any, in the order of time.
 
@@ -59,7 +59,7 @@ def draw_incidents(
     return {node: list(_one_at_a_time(by_node[node], operator)) for node in sorted(by_node)}
 
 
-def _of_kind(fleet: Fleet, kind: Kind, random: Random) -> Iterator[tuple[int, Incident]]:
+def _of_kind(fleet: FleetYear, kind: IncidentKind, random: Random) -> Iterator[tuple[int, Incident]]:
     per_second = kind.per_gpu_hour / HOUR * fleet.nodes * fleet.gpus_per_node
     t = random.expovariate(per_second)
     while t < fleet.seconds:

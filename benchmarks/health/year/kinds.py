@@ -27,7 +27,7 @@ class Cure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class IncidentKind:
     """One way in which a GPU falls sick, or only seems to."""
 
     name: str
@@ -73,26 +73,26 @@ _FAULTY_SOURCE = f"{_LLAMA.format('148 faulty GPUs')}; a third cured without a n
 _SHOWS = "; what it looks like is assumed, a third each"
 
 KINDS: Final = (
-    Kind(
+    IncidentKind(
         "program reads where it must not",
         _MMU,
         f"{_DELTA}: 1,737 MMU errors in 2.1 M hours of H100, each taken for a program's",
         (Xid(31), Xid(43), Xid(45)),
     ),
-    Kind(
+    IncidentKind(
         "program's error of another kind",
         _MMU / 100,
         "assumed: a hundredth of the MMU errors, in other engines",
         (Xid(69), Xid(45)),
         is_assumed=True,
     ),
-    Kind(
+    IncidentKind(
         "memory row replaced",
         _MEMORY * (1 - _NOT_REMAPPED),
         f"{_DELTA}: a memory error each 88,768 hours of an H100, less those without a spare row",
         (Xid(94), Xid(63), Xid(45)),
     ),
-    Kind(
+    IncidentKind(
         "memory row not replaced, contained",
         _MEMORY * (_NOT_REMAPPED - _UNCONTAINED),
         _NO_REMAP,
@@ -100,7 +100,7 @@ KINDS: Final = (
         Cure.REPLACEMENT,
         2 * _HOUR,
     ),
-    Kind(
+    IncidentKind(
         "memory row not replaced, uncontained",
         _MEMORY * _UNCONTAINED,
         _NO_REMAP,
@@ -108,7 +108,7 @@ KINDS: Final = (
         Cure.REPLACEMENT,
         2 * _HOUR,
     ),
-    Kind(
+    IncidentKind(
         "uncorrectable error in SRAM",
         19 / _LLAMA_GPU_HOURS,
         _LLAMA.format("19"),
@@ -116,7 +116,7 @@ KINDS: Final = (
         Cure.REBOOT,
         _MINUTE,
     ),
-    Kind(
+    IncidentKind(
         "firmware does not answer",
         17 / _LLAMA_GPU_HOURS,
         f"{_LLAMA.format('17')}; 99 % need a reboot ({_DELTA})",
@@ -124,7 +124,7 @@ KINDS: Final = (
         Cure.REBOOT,
         _MINUTE,
     ),
-    Kind(
+    IncidentKind(
         "off the bus, a reboot helps",
         _FAULTY * _RECOVERABLE,
         _FAULTY_SOURCE,
@@ -132,8 +132,8 @@ KINDS: Final = (
         Cure.REBOOT,
         _MINUTE,
     ),
-    Kind("broken, off the bus", _BROKEN, _FAULTY_SOURCE + _SHOWS, (Xid(79), Lost()), Cure.REPLACEMENT, _MINUTE),
-    Kind(
+    IncidentKind("broken, off the bus", _BROKEN, _FAULTY_SOURCE + _SHOWS, (Xid(79), Lost()), Cure.REPLACEMENT, _MINUTE),
+    IncidentKind(
         "broken, the driver asks for a reset",
         _BROKEN,
         _FAULTY_SOURCE + _SHOWS,
@@ -141,7 +141,7 @@ KINDS: Final = (
         Cure.REPLACEMENT,
         _HOUR,
     ),
-    Kind(
+    IncidentKind(
         "broken, the driver asks for nothing",
         _BROKEN,
         _FAULTY_SOURCE + _SHOWS,
@@ -149,14 +149,14 @@ KINDS: Final = (
         Cure.REPLACEMENT,
         _HOUR,
     ),
-    Kind(
+    IncidentKind(
         "too hot, and slow",
         6 / _LLAMA_GPU_HOURS,
         _LLAMA.format("6 of thermal interface and sensor"),
         (Throttled(True),),
         Cure.REPLACEMENT,
     ),
-    Kind(
+    IncidentKind(
         "reckons wrongly, and says nothing",
         6 / _LLAMA_GPU_HOURS,
         f"{_LLAMA.format('6 silent data corruptions')}; found after two weeks (assumed)",
@@ -164,14 +164,14 @@ KINDS: Final = (
         Cure.REPLACEMENT,
         found_after=14 * 24 * _HOUR,
     ),
-    Kind(
+    IncidentKind(
         "link flaps, told at one end",
         3 / 2.1e6 * 0.84,
         f"{_DELTA}: no NVLink error in 2.1 M hours of H100, so at most 3 (95 %); 84 % concern one GPU (v1)",
         (Xid(74),),
         is_assumed=True,
     ),
-    Kind(
+    IncidentKind(
         "link flaps, told at both ends",
         3 / 2.1e6 * 0.16,
         f"{_DELTA}: as above; 16 % concern several GPUs (v1)",
@@ -179,7 +179,7 @@ KINDS: Final = (
         is_of_a_link=True,
         is_assumed=True,
     ),
-    Kind(
+    IncidentKind(
         "lemon that needs a reset each time",
         _LEMONS / 2,
         f"assumed: 12 a year among 1,000 nodes, half of each kind; one GPU of {_DELTA} made 99 % of 38,905 XID 95 (v1)",
@@ -190,7 +190,7 @@ KINDS: Final = (
         is_stuck=True,
         is_assumed=True,
     ),
-    Kind(
+    IncidentKind(
         "lemon that works again by itself",
         _LEMONS / 2,
         "assumed, as above",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.health.year.kinds import Cure, Kind
+from benchmarks.health.year.kinds import Cure, IncidentKind
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -23,11 +23,11 @@ class Operator:
     round: float = 7 * _DAY
     """How often somebody tests the GPUs that are out, and lets in those that pass."""
 
-    def seconds_until_reboot(self, kind: Kind) -> float:
+    def seconds_until_reboot(self, kind: IncidentKind) -> float:
         """Return when after the incident the node is started anew."""
         return kind.found_after + self.reboot
 
-    def seconds_until_well(self, kind: Kind) -> float:
+    def seconds_until_well(self, kind: IncidentKind) -> float:
         """Return when after the incident the GPU is well."""
         if kind.is_lemon:
             return self.lemon

@@ -22,7 +22,7 @@ from agent.health.node import HealthMachine
 from agent.health.policy import HealthPolicy as Figures
 
 
-class Policy(Protocol):
+class SimulatedHealthPolicy(Protocol):
     """Told in the order of time what the driver says, and what people do; times in seconds."""
 
     def told(self, gpu: int, evidence: Evidence, now: float) -> None:
@@ -50,7 +50,7 @@ class Policy(Protocol):
         ...
 
 
-class Gputopo:
+class GputopoHealthPolicy:
     """The agent's own machine.
 
     Args:
@@ -142,7 +142,7 @@ OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """NVIDIA's device plugin 0.19 passes over these, and our agent's first form did; source: its internal/rm/health.go."""
 
 
-class NvidiaPlugin(_Listing):
+class NvidiaPluginHealthPolicy(_Listing):
     """NVIDIA's device plugin: any other error takes the GPU out until the plugin starts anew.
 
     Its other rule, that an error while waiting for events takes out all GPUs of the node, is left out in its favour.
@@ -208,10 +208,10 @@ class FixedTimer(_Listing):
         return min((until for until in self._until.values() if until > now), default=math.inf)
 
 
-POLICIES: Final[Mapping[str, Callable[[int], Policy]]] = {
-    "gputopo": Gputopo,
-    "gputopo, old driver": partial(Gputopo, driver_asks=False),
-    "nvidia-plugin": lambda _: NvidiaPlugin(),
+POLICIES: Final[Mapping[str, Callable[[int], SimulatedHealthPolicy]]] = {
+    "gputopo": GputopoHealthPolicy,
+    "gputopo, old driver": partial(GputopoHealthPolicy, driver_asks=False),
+    "nvidia-plugin": lambda _: NvidiaPluginHealthPolicy(),
     "five-minute timer": lambda _: FixedTimer(),
     "no health check": lambda _: NoHealthCheck(),
 }

@@ -8,7 +8,7 @@ _HOUR = 3600.0
 
 
 @dataclass(slots=True)
-class Account:
+class GpuHourTotals:
     """Sums over GPUs; the four kinds of hours are all there are."""
 
     well_in: float = 0.0
@@ -55,7 +55,7 @@ class Account:
         self.jobs_ended += 1
         _add(self.ended_by_kind, kind, 1)
 
-    def add(self, other: Account) -> None:
+    def add(self, other: GpuHourTotals) -> None:
         """Take in the sums of other GPUs."""
         self.well_in += other.well_in
         self.well_out += other.well_out

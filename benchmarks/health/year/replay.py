@@ -12,11 +12,11 @@ from itertools import count
 from random import Random
 
 from agent.health.evidence import Back, Booted, Lost, Reloaded
-from benchmarks.health.year.incidents import Fleet, Incident
-from benchmarks.health.year.kinds import Cure, Kind
+from benchmarks.health.year.incidents import FleetYear, Incident
+from benchmarks.health.year.kinds import Cure, IncidentKind
 from benchmarks.health.year.operators import Operator
-from benchmarks.health.year.policies import Policy
-from benchmarks.health.year.reckoning import Account
+from benchmarks.health.year.policies import SimulatedHealthPolicy
+from benchmarks.health.year.reckoning import GpuHourTotals
 
 _HOUR = 3600.0
 JOB_SECONDS = _HOUR
@@ -28,14 +28,14 @@ STUCK_SECONDS = 60.0
 
 
 def replay(
-    fleet: Fleet,
+    fleet: FleetYear,
     incidents: Mapping[int, Sequence[Incident]],
-    policy: Callable[[int], Policy],
+    policy: Callable[[int], SimulatedHealthPolicy],
     operator: Operator,
     seed: int,
-) -> Account:
+) -> GpuHourTotals:
     """Return what the policy made of the incidents; nodes without any have all their GPUs well, and in."""
-    account = Account()
+    account = GpuHourTotals()
     for node, its_own in incidents.items():
         randoms = [Random(f"{seed} {node} {gpu}") for gpu in range(fleet.gpus_per_node)]  # noqa: S311
         account.add(_Node(policy(fleet.gpus_per_node), operator, randoms).live(its_own, fleet.seconds))
@@ -54,7 +54,7 @@ class _Job(Enum):
 class _Gpu:
     random: Random
     """The same for each policy: its n-th job on a sick GPU waits, runs and is hit alike."""
-    sick_of: Kind | None = None
+    sick_of: IncidentKind | None = None
     befallen_by: str = ""
     """Last, whether that made it sick or not."""
     out_by: str = ""
@@ -73,7 +73,7 @@ class _Gpu:
 
 
 class _Node:
-    def __init__(self, policy: Policy, operator: Operator, randoms: Iterable[Random]) -> None:
+    def __init__(self, policy: SimulatedHealthPolicy, operator: Operator, randoms: Iterable[Random]) -> None:
         self._policy = policy
         self._operator = operator
         self._gpus = [_Gpu(random) for random in randoms]
@@ -81,9 +81,9 @@ class _Node:
         self._order = count()
         self._now = 0.0
         self._round_at = -math.inf
-        self._account = Account()
+        self._account = GpuHourTotals()
 
-    def live(self, incidents: Iterable[Incident], end: float) -> Account:
+    def live(self, incidents: Iterable[Incident], end: float) -> GpuHourTotals:
         for incident in incidents:
             self._at(incident.t, partial(self._befall, incident))
         while True:
@@ -120,18 +120,18 @@ class _Node:
         if incident.peer is not None:
             self._tell(incident.peer, kind)
 
-    def _err(self, number: int, kind: Kind) -> None:
+    def _err(self, number: int, kind: IncidentKind) -> None:
         gpu = self._gpus[number]
         if kind.is_stuck and not gpu.is_stuck:
             gpu.is_stuck = True
             self._at(self._now + self._operator.reboot, partial(self._reset, number))
         self._tell(number, kind)
 
-    def _tell(self, number: int, kind: Kind) -> None:
+    def _tell(self, number: int, kind: IncidentKind) -> None:
         for evidence in kind.told:
             self._policy.told(number, evidence, self._now)
 
-    def _cure(self, number: int, kind: Kind) -> None:
+    def _cure(self, number: int, kind: IncidentKind) -> None:
         gpu = self._gpus[number]
         if gpu.sick_of is not kind:
             return  # a reboot for another GPU's sake came first

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from statistics import mean, stdev
 from typing import Any, Final
 
-from benchmarks.health.year.incidents import Fleet, draw_incidents
-from benchmarks.health.year.kinds import Kind
+from benchmarks.health.year.incidents import FleetYear, draw_incidents
+from benchmarks.health.year.kinds import IncidentKind
 from benchmarks.health.year.operators import Operator
 from benchmarks.health.year.policies import POLICIES
-from benchmarks.health.year.reckoning import Account
+from benchmarks.health.year.reckoning import GpuHourTotals
 from benchmarks.health.year.replay import replay
 
 COLUMNS: Final[Mapping[str, str]] = {
@@ -26,28 +26,30 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class YearRow:
     """What one policy made of one year."""
 
     policy: str
     seed: int
     incidents: int
-    account: Account
+    account: GpuHourTotals
 
 
-def compare(fleet: Fleet, kinds: Sequence[Kind], operator: Operator, seeds: Iterable[int]) -> list[Row]:
+def compare(fleet: FleetYear, kinds: Sequence[IncidentKind], operator: Operator, seeds: Iterable[int]) -> list[YearRow]:
     """Return a row for each seed and policy; progress goes to stderr."""
-    rows: list[Row] = []
+    rows: list[YearRow] = []
     for seed in seeds:
         incidents = draw_incidents(fleet, kinds, operator, seed)
         number = sum(map(len, incidents.values()))
         sys.stderr.write(f"seed {seed}: {number} incidents on {len(incidents)} nodes\n")
         for name, policy in POLICIES.items():
-            rows.append(Row(name, seed, number, replay(fleet, incidents, policy, operator, seed)))
+            rows.append(YearRow(name, seed, number, replay(fleet, incidents, policy, operator, seed)))
     return rows
 
 
-def as_document(fleet: Fleet, kinds: Sequence[Kind], operator: Operator, rows: Sequence[Row]) -> dict[str, Any]:
+def as_document(
+    fleet: FleetYear, kinds: Sequence[IncidentKind], operator: Operator, rows: Sequence[YearRow]
+) -> dict[str, Any]:
     """Return everything, the rates with their sources included."""
     return {
         "fleet": asdict(fleet),
@@ -68,7 +70,7 @@ def as_document(fleet: Fleet, kinds: Sequence[Kind], operator: Operator, rows: S
     }
 
 
-def as_table(fleet: Fleet, rows: Sequence[Row]) -> str:
+def as_table(fleet: FleetYear, rows: Sequence[YearRow]) -> str:
     """Return the comparison for people: means, and the standard deviation from seed to seed."""
     width = max(map(len, POLICIES))
     incidents = mean(row.incidents for row in rows)
@@ -85,7 +87,7 @@ def as_table(fleet: Fleet, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def as_kinds(kinds: Sequence[Kind], rows: Sequence[Row]) -> str:
+def as_kinds(kinds: Sequence[IncidentKind], rows: Sequence[YearRow]) -> str:
     """Return where the figures come from: means of hours lost, hours offered and jobs ended, by what befell the GPU."""
     width = max(len(kind.name) for kind in kinds)
     lines = [
@@ -101,7 +103,7 @@ def as_kinds(kinds: Sequence[Kind], rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _of_kind(rows: Sequence[Row], policy: str, kind: str) -> list[tuple[float, float, float]]:
+def _of_kind(rows: Sequence[YearRow], policy: str, kind: str) -> list[tuple[float, float, float]]:
     accounts = [row.account for row in rows if row.policy == policy]
     return [
         (each.lost_by_kind.get(kind, 0.0), each.offered_by_kind.get(kind, 0.0), each.ended_by_kind.get(kind, 0.0))
@@ -113,6 +115,6 @@ def _cell(cell: str) -> str:
     return f"{cell:>24}"
 
 
-def _spread(rows: Sequence[Row], policy: str, key: str) -> dict[str, float]:
+def _spread(rows: Sequence[YearRow], policy: str, key: str) -> dict[str, float]:
     figures = [float(getattr(row.account, key)) for row in rows if row.policy == policy]
     return {"mean": mean(figures), "deviation": stdev(figures) if len(figures) > 1 else 0.0}

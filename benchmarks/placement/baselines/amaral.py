@@ -23,8 +23,8 @@ from itertools import combinations
 from random import Random
 
 from benchmarks.placement.baselines.pair_scores import socket_groups, total, widest_link
-from benchmarks.placement.cluster import Allotment, Cluster, Node
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policy import PodByPod, fullest_gpus
 from topology.bandwidth.rings import members_of
 from topology.node.links import PciePath
@@ -100,7 +100,7 @@ class TopoAware(PodByPod):
         self._by_links = by_links
         self._known: dict[tuple[int, int, int], tuple[float, float, tuple[int, ...]]] = {}
 
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod; the first machine of equals."""
         fitting = self.cluster.fitting(pod)
         if not fitting:
@@ -113,7 +113,7 @@ class TopoAware(PodByPod):
             return None
         return Allotment(node.index, gpus, pod)
 
-    def _best(self, node: Node, pod: Pod) -> tuple[float, float, tuple[int, ...]]:
+    def _best(self, node: ServerState, pod: PodSize) -> tuple[float, float, tuple[int, ...]]:
         key = node.kind, node.free, pod.gpus
         if key not in self._known:
             self._known[key] = best_set(node.server.topology, node.free, pod.gpus, by_links=self._by_links)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.scoring import ScorePlugin
 
 MAX_CPU_MILLI = 128_000
@@ -19,7 +19,7 @@ MAX_GPU_MILLI = 8_000
 class BestFit(ScorePlugin):
     """The tightest node."""
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0..100."""
         columns = self.columns
         cpu_left = (columns.cpu_milli - pod.cpu_milli) / MAX_CPU_MILLI

@@ -11,14 +11,14 @@ import numpy as np
 
 from benchmarks.placement.baselines.best_fit import MAX_CPU_MILLI, MAX_GPU_MILLI
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.scoring import ScorePlugin
 
 
 class DotProduct(ScorePlugin):
     """The node that is least like the pod."""
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0..100."""
         cpu = self.columns.cpu_milli / MAX_CPU_MILLI * (pod.cpu_milli / MAX_CPU_MILLI)
         gpu = self.columns.idle_milli / MAX_GPU_MILLI * (pod.gpus * pod.gpu_milli / MAX_GPU_MILLI)

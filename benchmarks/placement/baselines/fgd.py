@@ -4,8 +4,8 @@ Source: hkust-adsl/kubernetes-scheduler-simulator (FGD, ATC'23), `fgd_score.go`.
 before − after) / 1000 milli), cut to a whole number. A share takes the GPU with the best such number, the lowest of
 equals. Whole GPUs are the lowest free ones.
 
-Its published figures rest on a kube-scheduler that is patched to take the smallest node name among equals (`Ties.NAME`); a
-stock one throws dice (`Ties.LOT`). `levels=10` is what an extender can say: 0..10. Known deviation: sums are added up in
+Its published figures rest on a kube-scheduler that is patched to take the smallest node name among equals (`TieBreak.NAME`); a
+stock one throws dice (`TieBreak.LOT`). `levels=10` is what an extender can say: 0..10. Known deviation: sums are added up in
 another order, so a number at the very edge of two may be cut differently.
 """
 
@@ -16,12 +16,12 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.cluster import Cluster, ServerState
 from benchmarks.placement.columns import Bools, Ints
-from benchmarks.placement.fragmentation import Floats, Fragmentation, typical_pods
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.fragmentation import Floats, FragmentationMeasure, typical_pods
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import fullest_gpus
-from benchmarks.placement.scoring import UNFIT, ScorePlugin, Ties
+from benchmarks.placement.scoring import UNFIT, ScorePlugin, TieBreak
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 
@@ -32,11 +32,16 @@ class Fgd(ScorePlugin):
     """
 
     def __init__(
-        self, cluster: Cluster, random: Random, pods: Sequence[Pod], ties: Ties = Ties.NAME, levels: int = 100
+        self,
+        cluster: Cluster,
+        random: Random,
+        pods: Sequence[PodSize],
+        ties: TieBreak = TieBreak.NAME,
+        levels: int = 100,
     ) -> None:
         super().__init__(cluster, random, ties)
         self._levels = levels
-        self._fragmentation = Fragmentation(typical_pods(pods), self.columns.models)
+        self._fragmentation = FragmentationMeasure(typical_pods(pods), self.columns.models)
         kinds = sorted({_kind(pod) for pod in pods})
         self._row = {kind: row for row, kind in enumerate(kinds)}
         self._cpu_milli: Ints = np.array([kind[2] for kind in kinds], dtype=np.int64)
@@ -48,12 +53,12 @@ class Fgd(ScorePlugin):
         self._of_state: dict[tuple[int, int, tuple[int, ...]], tuple[Ints, Ints]] = {}
         self.changed(list(range(len(cluster.nodes))))
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0..100, or 0..`levels`."""
         scores: Ints = self._scores[self._row[_kind(pod)]]
         return scores
 
-    def gpus_on(self, node: Node, pod: Pod) -> tuple[int, ...]:
+    def gpus_on(self, node: ServerState, pod: PodSize) -> tuple[int, ...]:
         """Return the GPU whose share leaves the fewest fragments; the lowest free ones for whole GPUs."""
         if not pod.shares:
             return fullest_gpus(node, pod)
@@ -94,7 +99,7 @@ class Fgd(ScorePlugin):
         return fragments
 
 
-def _kind(pod: Pod) -> tuple[int, int, int]:
+def _kind(pod: PodSize) -> tuple[int, int, int]:
     return pod.gpus, pod.gpu_milli, pod.cpu_milli
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.placement.baselines.best_fit import MAX_GPU_MILLI
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
-from benchmarks.placement.scoring import ScorePlugin, Ties
+from benchmarks.placement.jobs import PodSize
+from benchmarks.placement.scoring import ScorePlugin, TieBreak
 
 MOST_KINDS = 62
 """Bits of a whole number that stay positive; no node has room for two pods of so many GPUs."""
@@ -24,7 +24,7 @@ MOST_KINDS = 62
 class GpuClustering(ScorePlugin):
     """The node that runs such pods already."""
 
-    def __init__(self, cluster: Cluster, random: Random, ties: Ties = Ties.NAME) -> None:
+    def __init__(self, cluster: Cluster, random: Random, ties: TieBreak = TieBreak.NAME) -> None:
         super().__init__(cluster, random, ties)
         self._kinds: Ints = np.zeros(len(cluster.nodes), dtype=np.int64)
         """Bit 0 for shares, bit n for pods of n GPUs."""
@@ -36,7 +36,7 @@ class GpuClustering(ScorePlugin):
             kinds = {_kind(allotment.pod) for allotment in self.cluster.nodes[index].allotments if allotment.pod.gpus}
             self._kinds[index] = sum(1 << kind for kind in kinds)
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0..100."""
         if not pod.gpus:
             return np.zeros_like(self._kinds)
@@ -45,5 +45,5 @@ class GpuClustering(ScorePlugin):
         return base + 25 * (MAX_GPU_MILLI - self.columns.idle_milli) // MAX_GPU_MILLI
 
 
-def _kind(pod: Pod) -> int:
+def _kind(pod: PodSize) -> int:
     return 0 if pod.shares else min(pod.gpus, MOST_KINDS)

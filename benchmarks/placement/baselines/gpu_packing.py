@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.scoring import ScorePlugin
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
@@ -18,7 +18,7 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 class GpuPacking(ScorePlugin):
     """The node on which the least is broken into."""
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0..100."""
         columns = self.columns
         if not pod.gpus:

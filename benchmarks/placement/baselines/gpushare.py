@@ -13,7 +13,7 @@ from __future__ import annotations
 from random import Random
 
 from benchmarks.placement.baselines.stock import least_allocated
-from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.cluster import Cluster, ServerState
 from benchmarks.placement.device_plugin import NvidiaPlugin
 from benchmarks.placement.policy import NodeThenPlugin
 from topology.placement.nvidia_best_effort import Outcome
@@ -22,11 +22,11 @@ from topology.placement.nvidia_best_effort import Outcome
 class _OneGpu(NodeThenPlugin):
     """The lowest free GPU for a pod of one."""
 
-    def whole_gpus(self, node: Node, gpus: int) -> tuple[int, ...]:
+    def whole_gpus(self, node: ServerState, gpus: int) -> tuple[int, ...]:
         """Return the lowest, or what the plugin hands out."""
         return node.free_positions[:1] if gpus == 1 else super().whole_gpus(node, gpus)
 
-    def chances(self, node: Node, gpus: int) -> tuple[Outcome, ...]:
+    def chances(self, node: ServerState, gpus: int) -> tuple[Outcome, ...]:
         """Return the lowest for certain, or what the plugin may hand out."""
         return (Outcome(node.free & -node.free, 1.0),) if gpus == 1 else super().chances(node, gpus)
 

@@ -17,8 +17,8 @@ from itertools import combinations
 from random import Random
 
 from benchmarks.placement.baselines.pair_scores import pair_scores, total
-from benchmarks.placement.cluster import Cluster, Node
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import Cluster, ServerState
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import NodeThenGpus, emptiest_gpus
 from topology.bandwidth.rings import members_of
 from topology.node.model import NodeTopology
@@ -37,7 +37,7 @@ def hami_spread(cluster: Cluster, random: Random) -> NodeThenGpus:
     return NodeThenGpus(cluster, random, lambda node, pod: -fullness(node, pod), hami_gpus, emptiest_gpus)
 
 
-def fullness(node: Node, pod: Pod) -> float:
+def fullness(node: ServerState, pod: PodSize) -> float:
     """Return HAMi's score of a node, before the pod; cores and memory of a GPU are taken in step."""
     gpus = len(node.server.topology)
     slots = sum(len(allotment.gpus) for allotment in node.allotments)

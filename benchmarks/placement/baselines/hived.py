@@ -19,7 +19,7 @@ from itertools import combinations
 from random import Random
 
 from benchmarks.placement.baselines.pair_scores import linked_pairs, socket_groups, switch_groups
-from benchmarks.placement.cluster import Allotment, Cluster, Node
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed, fullest_gpus
 from topology.bandwidth.rings import members_of
@@ -31,7 +31,7 @@ class Hived:
 
     def __init__(self, cluster: Cluster, random: Random, *, pairs_by_link: bool = False) -> None:
         self._pairs_by_link = pairs_by_link
-        chains: dict[tuple[str, int], list[Node]] = {}
+        chains: dict[tuple[str, int], list[ServerState]] = {}
         for node in cluster.nodes:
             chains.setdefault((node.server.model, len(node.server.topology)), []).append(node)
         # In the order of the cell tree, so that hosts of one rack stand together.
@@ -48,7 +48,7 @@ class Hived:
     def ended(self, job: Job) -> None:
         """Cells are read off the cluster."""
 
-    def _walk(self, chain: list[Node], job: Job) -> Placed | None:
+    def _walk(self, chain: list[ServerState], job: Job) -> Placed | None:
         nodes = iter(sorted(chain, key=lambda node: node.free.bit_count() - len(node.gpu_milli)))
         node = next(nodes, None)
         picked = _Picked()
@@ -80,7 +80,7 @@ class _Picked:
         self.cpu_milli = cpu_milli
         self.memory_mib = memory_mib
 
-    def suffices(self, node: Node, gpus: int, cpu_milli: int, memory_mib: int, models: tuple[str, ...]) -> bool:
+    def suffices(self, node: ServerState, gpus: int, cpu_milli: int, memory_mib: int, models: tuple[str, ...]) -> bool:
         return (
             (node.free & ~self.gpus).bit_count() >= gpus
             and node.cpu_milli - self.cpu_milli >= cpu_milli

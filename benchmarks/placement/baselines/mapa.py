@@ -22,8 +22,8 @@ from itertools import combinations, pairwise, permutations
 from random import Random
 
 from benchmarks.placement.baselines.stock import most_allocated
-from benchmarks.placement.cluster import Allotment, Cluster, Node
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerState
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policy import NodeThenGpus, PodByPod, Rank, best_by_lot, fullest_gpus
 from topology.bandwidth.rings import members_of
 from topology.node.graph import compute_capability
@@ -158,7 +158,7 @@ class MapaPreserve(PodByPod):
         self._random = random
         self._known: dict[tuple[int, int, int, bool], Order | None] = {}
 
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         found = [
             (node, order) for node in self.cluster.fitting(pod) if (order := self._order(node, pod, job)) is not None
@@ -168,11 +168,11 @@ class MapaPreserve(PodByPod):
         node, order = best_by_lot(found, lambda each: self.rank(*each, pod, job), self._random)
         return Allotment(node.index, order, pod)
 
-    def rank(self, node: Node, order: Order, pod: Pod, job: Job) -> Rank:
+    def rank(self, node: ServerState, order: Order, pod: PodSize, job: Job) -> Rank:
         """Return how good a node is, the pod's GPUs on it known; the highest is taken."""
         return most_allocated(node, pod)
 
-    def _order(self, node: Node, pod: Pod, job: Job) -> Order | None:
+    def _order(self, node: ServerState, pod: PodSize, job: Job) -> Order | None:
         if pod.shares or not pod.gpus:
             return fullest_gpus(node, pod)
         sensitive = _is_sensitive(job)
@@ -185,7 +185,7 @@ class MapaPreserve(PodByPod):
 class MapaPreserveFleet(MapaPreserve):
     """The same with nodes by MAPA's own score."""
 
-    def rank(self, node: Node, order: Order, pod: Pod, job: Job) -> Rank:
+    def rank(self, node: ServerState, order: Order, pod: PodSize, job: Job) -> Rank:
         """Return what MAPA maximises, or how far it falls, then the fuller node."""
         fuller = most_allocated(node, pod)
         if pod.shares or not order:
@@ -204,7 +204,7 @@ class MapaPreserveYielding(MapaPreserve):
         super().__init__(cluster, random)
         self._otherwise = NodeThenGpus(cluster, random, most_allocated, greedy)
 
-    def choose(self, pod: Pod, job: Job) -> Allotment | None:
+    def choose(self, pod: PodSize, job: Job) -> Allotment | None:
         """Return the place of one pod."""
         return super().choose(pod, job) or self._otherwise.choose(pod, job)
 

@@ -10,24 +10,24 @@ from random import Random
 
 import numpy as np
 
-from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.cluster import Cluster, ServerState
 from benchmarks.placement.columns import Ints
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import fullest_gpus
-from benchmarks.placement.scoring import ScorePlugin, Ties
+from benchmarks.placement.scoring import ScorePlugin, TieBreak
 
 
 class RandomNode(ScorePlugin):
     """All nodes alike."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
-        super().__init__(cluster, random, Ties.LOT)
+        super().__init__(cluster, random, TieBreak.LOT)
 
-    def scores(self, pod: Pod) -> Ints:
+    def scores(self, pod: PodSize) -> Ints:
         """Return 0 for all."""
         return np.zeros_like(self.columns.whole)
 
-    def gpus_on(self, node: Node, pod: Pod) -> tuple[int, ...]:
+    def gpus_on(self, node: ServerState, pod: PodSize) -> tuple[int, ...]:
         """Return any GPU with room."""
         if not pod.shares:
             return fullest_gpus(node, pod)

@@ -12,16 +12,16 @@ from __future__ import annotations
 from functools import lru_cache
 from random import Random
 
-from benchmarks.placement.cluster import Cluster, Node
+from benchmarks.placement.cluster import Cluster, ServerState
 from benchmarks.placement.device_plugin import NvidiaPlugin, PlainPlugin
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import NodeThenPlugin
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
 MAX_NODE_SCORE = 100
 
 
-def least_allocated(node: Node, pod: Pod) -> float:
+def least_allocated(node: ServerState, pod: PodSize) -> float:
     """Return the default scores of a node: emptier, and CPU in balance with memory."""
     cpu, memory = _used_after(node, pod)
     if not node.server.cpu_milli and not node.server.memory_mib:
@@ -40,7 +40,7 @@ def _empty_and_balanced(*resources: tuple[int, int]) -> float:
     return float(empty + int((1 - spread) * MAX_NODE_SCORE))
 
 
-def most_allocated(node: Node, pod: Pod) -> float:
+def most_allocated(node: ServerState, pod: PodSize) -> float:
     """Return how full the node's GPUs would be, for pods with GPUs; CPU and memory for others."""
     if pod.gpus:
         capacity = len(node.server.topology)
@@ -71,7 +71,7 @@ def stock_most_plain(cluster: Cluster, random: Random) -> NodeThenPlugin:
     return NodeThenPlugin(cluster, random, most_allocated, PlainPlugin(random))
 
 
-def _used_after(node: Node, pod: Pod) -> tuple[int, int]:
+def _used_after(node: ServerState, pod: PodSize) -> tuple[int, int]:
     server = node.server
     return (
         server.cpu_milli - node.cpu_milli + pod.cpu_milli,

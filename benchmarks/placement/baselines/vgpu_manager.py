@@ -18,8 +18,8 @@ from itertools import combinations
 from random import Random
 
 from benchmarks.placement.baselines.pair_scores import groups, pair_scores, total
-from benchmarks.placement.cluster import Cluster, Node
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import Cluster, ServerState
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import NodeThenGpus
 from topology.bandwidth.rings import members_of
 from topology.node.links import PciePath
@@ -34,7 +34,7 @@ def vgpu_manager(cluster: Cluster, random: Random) -> NodeThenGpus:
     """Return vgpu-manager, link mode, nodes packed."""
     tiers: dict[tuple[int, int], int] = {}
 
-    def score(node: Node, pod: Pod) -> float:
+    def score(node: ServerState, pod: PodSize) -> float:
         """Return tier, then fullness after the pod, then the name, in one number."""
         key = node.kind, pod.gpus
         if key not in tiers:

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.placement.gain.subject import Subject
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import Interval, interval, paired
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 
 OBSERVE: Final = f"{PRODUCT}-observe"
 STOCK: Final = "stock-least"
@@ -58,10 +58,10 @@ class Gain:
         return abs(self.better_by.mean) > self.better_by.half_width
 
 
-class Answer:
+class GainMeasurement:
     """What the runs have shown."""
 
-    def __init__(self, subject: Subject, rows: Sequence[Row], seeds: int) -> None:
+    def __init__(self, subject: Subject, rows: Sequence[ResultRow], seeds: int) -> None:
         self.subject = subject
         self.seeds = seeds
         self.policies = [name for name in NAMES if any(row.policy == name for row in rows)]
@@ -105,7 +105,7 @@ class Answer:
 _NOTHING = Interval(0.0, inf)
 
 
-def _by_seed(rows: Sequence[Row], policy: str, measure: Measure, subject: Subject) -> dict[int, float]:
+def _by_seed(rows: Sequence[ResultRow], policy: str, measure: Measure, subject: Subject) -> dict[int, float]:
     metric, x, factor = {
         Measure.BANDWIDTH: ("bandwidth_ratio_mean", None, 100.0),
         Measure.PODS: ("pods_placed", ASKED_PCT, 1.0),
@@ -114,6 +114,6 @@ def _by_seed(rows: Sequence[Row], policy: str, measure: Measure, subject: Subjec
     return {row.seed: factor * row.value for row in rows if (row.policy, row.metric, row.x) == (policy, metric, x)}
 
 
-def _mean_at(rows: Sequence[Row], metric: str, x: float) -> float:
+def _mean_at(rows: Sequence[ResultRow], metric: str, x: float) -> float:
     found = [row.value for row in rows if row.metric == metric and row.x == x]
     return sum(found) / len(found) if found else 0.0

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.placement.command import FIRST_SEED
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, Answer
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, GainMeasurement
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import opened, subject_of
 from benchmarks.placement.gain.words import all_figures, in_short, what_it_does_not_say, what_was_asked
-from benchmarks.placement.report.page import Figure, Part
+from benchmarks.placement.report.page import Part, ReportFigure
 from benchmarks.placement.runner import Cell, run_cells
 from benchmarks.placement.traces.openb import OpenbTrace
 
 SEEDS, QUICK_SEEDS = 10, 3
 
 
-def ask(source: Path, seeds: int, jobs: int, *, quick: bool) -> Answer:
+def ask(source: Path, seeds: int, jobs: int, *, quick: bool) -> GainMeasurement:
     """Run the experiment on a snapshot or on a trace folder; raises `BadTrace`, `ProcessLost`."""
     with opened(source) as folder:
         subject = subject_of(source, folder)
@@ -30,10 +30,10 @@ def ask(source: Path, seeds: int, jobs: int, *, quick: bool) -> Answer:
             for seed in range(FIRST_SEED, FIRST_SEED + seeds)
             for policy in policies
         ]
-        return Answer(subject, run_cells(cells, jobs, "compare"), seeds)
+        return GainMeasurement(subject, run_cells(cells, jobs, "compare"), seeds)
 
 
-def parts_of(answer: Answer, cut: str) -> list[Part]:
+def parts_of(answer: GainMeasurement, cut: str) -> list[Part]:
     """Return the page: the gain first, then the figures, the pictures, and what it does not say."""
     pictures = {
         "measures": intervals(answer),
@@ -44,7 +44,7 @@ def parts_of(answer: Answer, cut: str) -> list[Part]:
         *what_was_asked(answer),
         *in_short(answer),
         *all_figures(answer),
-        *(Figure(name, svg, on_paper=False) for name, svg in pictures.items() if svg),
+        *(ReportFigure(name, svg, on_paper=False) for name, svg in pictures.items() if svg),
         *what_it_does_not_say(answer, cut),
     ]
 

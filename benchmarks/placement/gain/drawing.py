@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, Answer, Measure
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, GainMeasurement, Measure
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.rows import QUANTILE
 
@@ -23,7 +23,7 @@ _INK, _RULE = "currentColor", "var(--rule,#ccc)"
 Point = tuple[float, float]
 
 
-def intervals(answer: Answer) -> str:
+def intervals(answer: GainMeasurement) -> str:
     """Return every measure of every policy, with its interval."""
     height = _TOP + _ROW * len(answer.policies) + 34
     parts = [*_head(_WIDTH, height, "Each measure of each policy, with its 95 % interval")]
@@ -36,7 +36,7 @@ def intervals(answer: Answer) -> str:
     return _joined(parts)
 
 
-def bandwidth_spread(answer: Answer) -> str | None:
+def bandwidth_spread(answer: GainMeasurement) -> str | None:
     """Return which part of the pods of several GPUs got at most how much of the best bandwidth."""
     curves = {
         policy: [(100 * value, x) for x, value in answer.along(f"bandwidth_ratio{QUANTILE}", policy)]
@@ -46,7 +46,7 @@ def bandwidth_spread(answer: Answer) -> str | None:
     return _curves("How bandwidth spreads over the pods", curves, axes)
 
 
-def allocation(answer: Answer) -> str | None:
+def allocation(answer: GainMeasurement) -> str | None:
     """Return how many of the GPUs were taken as ever more were asked for."""
     curves = {policy: answer.along("allocation_pct", policy) for policy in answer.policies}
     return _curves(
@@ -54,7 +54,7 @@ def allocation(answer: Answer) -> str | None:
     )
 
 
-def _panel(answer: Answer, measure: Measure, left: float, width: float) -> Iterator[str]:
+def _panel(answer: GainMeasurement, measure: Measure, left: float, width: float) -> Iterator[str]:
     found = [
         (row, policy, each) for row, policy in enumerate(answer.policies) if (each := answer.measured(measure, policy))
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Answer, Gain, Measure
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Gain, GainMeasurement, Measure
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.tables import table
 
@@ -20,7 +20,7 @@ _UNITS = {
 }
 
 
-def what_was_asked(answer: Answer) -> list[str]:
+def what_was_asked(answer: GainMeasurement) -> list[str]:
     """Return what the cluster is, and what was done with it."""
     subject = answer.subject
     return [
@@ -37,7 +37,7 @@ def what_was_asked(answer: Answer) -> list[str]:
     ]
 
 
-def in_short(answer: Answer) -> list[str]:
+def in_short(answer: GainMeasurement) -> list[str]:
     """Return a sentence for each measure and mode of the product: what it gains over the stock scheduler."""
     parts = []
     for mode, about in (
@@ -53,7 +53,7 @@ def in_short(answer: Answer) -> list[str]:
     return parts
 
 
-def all_figures(answer: Answer) -> list[str]:
+def all_figures(answer: GainMeasurement) -> list[str]:
     """Return a table of all policies, and whether one of them does better than the product."""
     lines = []
     for policy in answer.policies:
@@ -68,7 +68,7 @@ def all_figures(answer: Answer) -> list[str]:
     ]
 
 
-def what_it_does_not_say(answer: Answer, quick: str = "") -> list[str]:
+def what_it_does_not_say(answer: GainMeasurement, quick: str = "") -> list[str]:
     """Return the limits of the answer, those of this cluster first."""
     subject = answer.subject
     limits = [quick] if quick else []
@@ -110,7 +110,7 @@ def what_it_does_not_say(answer: Answer, quick: str = "") -> list[str]:
     return ["## What this does not say", "\n".join(f"- {limit}" for limit in limits)]
 
 
-def _sentence(answer: Answer, measure: Measure, gain: Gain | None) -> str:
+def _sentence(answer: GainMeasurement, measure: Measure, gain: Gain | None) -> str:
     if gain is None:
         why = "no pod asks for several" if not answer.subject.pods_of_several else "the wires are not known"
         return f"**Bandwidth between GPUs**: not measured, {why}."
@@ -123,7 +123,7 @@ def _sentence(answer: Answer, measure: Measure, gain: Gain | None) -> str:
     return f"{subject}. {_difference(answer, gain)}"
 
 
-def _beside_the_best(answer: Answer, measure: Measure) -> str:
+def _beside_the_best(answer: GainMeasurement, measure: Measure) -> str:
     best = answer.best_of_others(measure)
     gain = answer.gain(measure, PRODUCT, best) if best else None
     if best is None or gain is None:
@@ -131,7 +131,7 @@ def _beside_the_best(answer: Answer, measure: Measure) -> str:
     return f"{_capital(measure.value)}: {NAMES[best]} has {gain.theirs:.{DIGITS}f}. {_difference(answer, gain)}"
 
 
-def _difference(answer: Answer, gain: Gain) -> str:
+def _difference(answer: GainMeasurement, gain: Gain) -> str:
     """Return the difference in words; what the runs cannot tell from nothing is not called a gain."""
     better = gain.better_by
     more, less = _UNITS[gain.measure]

@@ -20,15 +20,15 @@ from benchmarks.placement.quick import fewer_policies, what_was_cut
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.report.figures import section_figure, shown_workloads, spread_figure
 from benchmarks.placement.report.glance import figures
-from benchmarks.placement.report.page import Figure, Part, to_html, to_markdown
-from benchmarks.placement.report.sections import SECTIONS, Section
+from benchmarks.placement.report.page import Part, ReportFigure, to_html, to_markdown
+from benchmarks.placement.report.sections import SECTIONS, ReportSection
 from benchmarks.placement.report.tables import fidelity_table, table, workload_table
-from benchmarks.placement.report.values import Values
-from benchmarks.placement.rows import Row
+from benchmarks.placement.report.values import ScenarioValues
+from benchmarks.placement.rows import ResultRow
 from benchmarks.placement.runner import Cell
 from benchmarks.placement.traces.files import BadTrace, trace_folder
 
-_ROW = tuple(field.name for field in fields(Row))
+_ROW = tuple(field.name for field in fields(ResultRow))
 
 TITLE = "gputopo beside its peers"
 _HOW_TO_READ = (
@@ -115,19 +115,19 @@ def write_page(folder: Path, document: dict[str, Any]) -> None:
     rows = _by_scenario(document)
     parts = _parts(rows, document)
     for part in parts:
-        if isinstance(part, Figure):
+        if isinstance(part, ReportFigure):
             (folder / f"{part.name}.svg").write_text(part.svg, encoding="utf-8")
     (folder / "report.md").write_text(to_markdown(parts), encoding="utf-8")
     (folder / "report.html").write_text(to_html(TITLE, parts), encoding="utf-8")
-    glance = figures(Values(rows.get("link-graph", [])))
+    glance = figures(ScenarioValues(rows.get("link-graph", [])))
     if glance is not None:
         (folder / "peers.json").write_text(json.dumps(glance, indent=1) + "\n", encoding="utf-8")
 
 
-def _by_scenario(document: dict[str, Any]) -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {}
+def _by_scenario(document: dict[str, Any]) -> dict[str, list[ResultRow]]:
+    rows: dict[str, list[ResultRow]] = {}
     for each in document["rows"]:
-        rows.setdefault(each["scenario"], []).append(Row(**{name: each[name] for name in _ROW}))
+        rows.setdefault(each["scenario"], []).append(ResultRow(**{name: each[name] for name in _ROW}))
     return rows
 
 
@@ -137,7 +137,7 @@ def _cpu_seconds() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def _experiment(section: Section, seeds: int | None, *, quick: bool) -> Experiment:
+def _experiment(section: ReportSection, seeds: int | None, *, quick: bool) -> Experiment:
     found = SCENARIOS[section.scenario](None)
     workloads = shown_workloads(found.workloads, section)[:1] if quick else [*found.workloads]
     policies = fewer_policies(found.policies) if quick else [*found.policies]
@@ -155,7 +155,7 @@ def _experiment(section: Section, seeds: int | None, *, quick: bool) -> Experime
     return Experiment(section.scenario, cells, what_was_cut(runs, section.seeds, *left_out) if quick else "")
 
 
-def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
+def _parts(rows: dict[str, list[ResultRow]], document: dict[str, Any]) -> list[Part]:
     parts: list[Part] = [
         f"# {TITLE}",
         _HOW_TO_READ,
@@ -163,7 +163,7 @@ def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
     for section in SECTIONS:
         if section.scenario in rows:
             parts += _section(
-                section, Values(rows[section.scenario]), document.get("cut", {}).get(section.scenario, "")
+                section, ScenarioValues(rows[section.scenario]), document.get("cut", {}).get(section.scenario, "")
             )
         elif section.scenario in document["missing"]:
             parts += [f"## {section.title}", f"Not run: {document['missing'][section.scenario]}"]
@@ -173,13 +173,13 @@ def _parts(rows: dict[str, list[Row]], document: dict[str, Any]) -> list[Part]:
     return parts
 
 
-def _section(section: Section, values: Values, cut: str) -> list[Part]:
+def _section(section: ReportSection, values: ScenarioValues, cut: str) -> list[Part]:
     parts: list[Part] = [f"## {section.title}", *([cut] if cut else [])]
     pictures = {section.scenario: section_figure(values, section)}
     pictures |= {
         f"{section.scenario}-{spread.metric}": spread_figure(values, section, spread) for spread in section.spreads
     }
-    parts += [Figure(name, drawn) for name, drawn in pictures.items() if drawn is not None]
+    parts += [ReportFigure(name, drawn) for name, drawn in pictures.items() if drawn is not None]
     if section.scenario == "inflation":
         parts += _fidelity(values)
     for workload in values.workloads:
@@ -187,7 +187,7 @@ def _section(section: Section, values: Values, cut: str) -> list[Part]:
     return parts
 
 
-def _fidelity(values: Values) -> list[Part]:
+def _fidelity(values: ScenarioValues) -> list[Part]:
     try:
         said = published(trace_folder(None, "openb"))
     except BadTrace:

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from benchmarks.placement.report.intervals import paired
 from benchmarks.placement.report.sections import Column
 from benchmarks.placement.report.tables import table
-from benchmarks.placement.report.values import Values
-from benchmarks.placement.rows import Row, mean
+from benchmarks.placement.report.values import ScenarioValues
+from benchmarks.placement.rows import ResultRow, mean
 
 MISSING = "–"
 
 
-def differences(rows: Iterable[Row], against: str, metrics: Sequence[str]) -> str:
+def differences(rows: Iterable[ResultRow], against: str, metrics: Sequence[str]) -> str:
     """Return a table of how many percent of `against` the others have more, ± half a 95 % interval; of `against` the means.
 
     A cell has one figure for each metric, in their order; of metrics along x it is the last point.
     """
     rows = list(rows)
-    values, last = Values(rows), {row.metric: row.x for row in rows}
+    values, last = ScenarioValues(rows), {row.metric: row.x for row in rows}
     columns = [Column(metric, metric, higher_is_better=False, x=last.get(metric)) for metric in metrics]
     others = dict.fromkeys(
         policy for workload in values.workloads for policy in values.policies(workload) if policy != against

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval
-from benchmarks.placement.report.sections import LAMBDAS, Column, Section, Spread
-from benchmarks.placement.report.values import Values
+from benchmarks.placement.report.sections import LAMBDAS, Column, ReportSection, Spread
+from benchmarks.placement.report.values import ScenarioValues
 from benchmarks.placement.rows import QUANTILE, mean
 from topology.value.score import Weights
 
@@ -23,14 +23,14 @@ _NAMED = {PRODUCT: _OURS, "stock-least": "#4269d0", "stock-most": "#d0763f", "be
 _WIDTH_IN, _HEIGHT_IN = 9.0, 3.6
 
 
-def section_figure(values: Values, section: Section) -> str | None:
+def section_figure(values: ScenarioValues, section: ReportSection) -> str | None:
     """Return the section's figure as SVG; `None` where there is nothing to draw."""
     draw = {"front": _front, "curve": _curve, "dots": _dots}[section.figure]
     workloads = shown_workloads(values.workloads, section)
     return _beside_one_another(workloads, lambda ax, workload: draw(ax, values, workload, section))
 
 
-def spread_figure(values: Values, section: Section, spread: Spread) -> str | None:
+def spread_figure(values: ScenarioValues, section: ReportSection, spread: Spread) -> str | None:
     """Return which part of the jobs had at most how much of a metric, as SVG; `None` where no row says so."""
     metric = f"{spread.metric}{QUANTILE}"
     workloads = [
@@ -53,7 +53,7 @@ def _beside_one_another(workloads: Sequence[str], draw: Callable[[Axes, str], No
     return _svg(figure)
 
 
-def shown_workloads(workloads: Sequence[str], section: Section) -> list[str]:
+def shown_workloads(workloads: Sequence[str], section: ReportSection) -> list[str]:
     """Return at most three workloads, those at measured sensitivity first."""
     if section.extra_workloads:
         return [name for name in workloads if name in section.extra_workloads]
@@ -61,7 +61,7 @@ def shown_workloads(workloads: Sequence[str], section: Section) -> list[str]:
     return (measured or [*workloads])[:3]
 
 
-def _front(ax: Axes, values: Values, workload: str, section: Section) -> None:
+def _front(ax: Axes, values: ScenarioValues, workload: str, section: ReportSection) -> None:
     """Draw every policy as a point of the first two metrics, and the product's λ as a line."""
     up, along = section.columns[:2]
     points = sorted(
@@ -100,7 +100,7 @@ def _lambda(name: str) -> float:
     return float(given or Weights().pods_to_come)
 
 
-def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
+def _curve(ax: Axes, values: ScenarioValues, workload: str, section: ReportSection) -> None:
     """Draw the unallocated part along the GPUs asked for."""
     metric = section.columns[0].metric
     for policy in values.policies(workload):
@@ -112,7 +112,7 @@ def _curve(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.legend(fontsize=6)
 
 
-def _dots(ax: Axes, values: Values, workload: str, section: Section) -> None:
+def _dots(ax: Axes, values: ScenarioValues, workload: str, section: ReportSection) -> None:
     """Draw the first metric of each policy with its interval; dots, since the axis need not begin at zero."""
     column = section.columns[0]
     policies = [name for name in values.policies(workload) if values.of(workload, name, column)]
@@ -127,7 +127,7 @@ def _dots(ax: Axes, values: Values, workload: str, section: Section) -> None:
     ax.set_xlabel(column.title + (" (more is better)" if column.higher_is_better else " (less is better)"), fontsize=8)
 
 
-def _spread(ax: Axes, values: Values, workload: str, spread: Spread) -> None:
+def _spread(ax: Axes, values: ScenarioValues, workload: str, spread: Spread) -> None:
     """Draw the share of jobs up to each value; those that most people run have names, the others are one grey."""
     others = "each other policy"
     for policy in values.policies(workload):
@@ -144,7 +144,7 @@ def _spread(ax: Axes, values: Values, workload: str, spread: Spread) -> None:
     ax.legend(fontsize=6)
 
 
-def _mean(values: Values, workload: str, policy: str, column: Column) -> float:
+def _mean(values: ScenarioValues, workload: str, policy: str, column: Column) -> float:
     return mean(values.of(workload, policy, column).values())
 
 

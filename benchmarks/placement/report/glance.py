@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.sections import Column
-from benchmarks.placement.report.values import Values
+from benchmarks.placement.report.values import ScenarioValues
 
 WORKLOAD: Final = "dgx-1v/load-0.82"
 BARS: Final = {
@@ -37,7 +37,7 @@ _FONT = 'font-family="system-ui, sans-serif" font-size="12" role="img"'
 _NAMES, _BAR, _GAP, _ROW, _TOP = 118, 230, 60, 24, 58
 
 
-def figures(values: Values) -> dict[str, Any] | None:
+def figures(values: ScenarioValues) -> dict[str, Any] | None:
     """Return what the picture needs of the rows of `link-graph`; `None` where some of it was not run."""
     if WORKLOAD not in values.workloads:
         return None

@@ -9,7 +9,7 @@ from textwrap import fill
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ReportFigure:
     """A picture with the name of its file."""
 
     name: str
@@ -20,14 +20,15 @@ class Figure:
 
 _COLUMNS = 110
 
-Part = str | Figure
+Part = str | ReportFigure
 """Markdown text, or a figure."""
 
 
 def to_markdown(parts: list[Part]) -> str:
     """Return the page; figures are files of their own beside it."""
     return (
-        "\n\n".join(f"![{part.name}]({part.name}.svg)" if isinstance(part, Figure) else part for part in parts) + "\n"
+        "\n\n".join(f"![{part.name}]({part.name}.svg)" if isinstance(part, ReportFigure) else part for part in parts)
+        + "\n"
     )
 
 
@@ -39,7 +40,7 @@ def to_text(parts: list[Part]) -> str:
 
 def to_html(title: str, parts: list[Part]) -> str:
     """Return the page with its figures inside; of Markdown it knows headings, tables, lists, bold and code."""
-    body = "\n".join(_figure(part) if isinstance(part, Figure) else _blocks(part) for part in parts)
+    body = "\n".join(_figure(part) if isinstance(part, ReportFigure) else _blocks(part) for part in parts)
     return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
 
 
@@ -66,7 +67,7 @@ def _columns(rows: list[list[str]]) -> str:
     )
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: ReportFigure) -> str:
     svg = figure.svg[figure.svg.index("<svg") :]
     # Several drawings on one page must not share the names of their parts.
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{figure.name}-", svg)

@@ -28,7 +28,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """One scenario of the report."""
 
     scenario: str
@@ -67,8 +67,8 @@ _LINKS = (
 _WAIT = Spread("wait_h", "wait, h")
 _BANDWIDTH = Spread("bandwidth_ratio", "predicted bandwidth over best")
 
-SECTIONS: Final[tuple[Section, ...]] = (
-    Section(
+SECTIONS: Final[tuple[ReportSection, ...]] = (
+    ReportSection(
         "link-graph",
         "Ten nodes of one link graph, no queue",
         (
@@ -87,7 +87,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         ),
         ("dgx-1v/load-0.82", "dgx-1v/load-1.01"),
     ),
-    Section(
+    ReportSection(
         "inflation",
         "FGD's experiment: GPUs allocated and fragmented as ever more are asked for",
         (
@@ -99,7 +99,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         10,
         "curve",
     ),
-    Section(
+    ReportSection(
         "one-server",
         "MAPA's job mix before one server",
         (
@@ -116,7 +116,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         5,
         "dots",
     ),
-    Section(
+    ReportSection(
         "philly",
         "Philly's jobs queue for cube-mesh machines",
         (*_QUEUE, *_LINKS),
@@ -124,8 +124,8 @@ SECTIONS: Final[tuple[Section, ...]] = (
         "dots",
         spreads=(_WAIT, _BANDWIDTH),
     ),
-    Section("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "dots", spreads=(_WAIT, _BANDWIDTH)),
-    Section(
+    ReportSection("mixed-fleet", "A mixed fleet", (*_QUEUE, *_LINKS), 5, "dots", spreads=(_WAIT, _BANDWIDTH)),
+    ReportSection(
         "kalos",
         "Gangs on Kalos",
         (
@@ -138,7 +138,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         "dots",
         spreads=(_WAIT,),
     ),
-    Section(
+    ReportSection(
         "pollux",
         "Pollux's workloads on measured placements",
         (*_QUEUE[:2], Column("run_slow_down_mean", "run time over best", higher_is_better=False)),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from benchmarks.placement.fidelity import PUBLISHED_NAMES
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval, paired
-from benchmarks.placement.report.sections import Column, Section
-from benchmarks.placement.report.values import Values
+from benchmarks.placement.report.sections import Column, ReportSection
+from benchmarks.placement.report.values import ScenarioValues
 
 
-def workload_table(values: Values, workload: str, section: Section) -> str:
+def workload_table(values: ScenarioValues, workload: str, section: ReportSection) -> str:
     """Return the table of one workload; the last column is the product's paired lead in the first metric."""
     first = section.columns[0]
     policies = values.policies(workload)
@@ -29,7 +29,7 @@ def workload_table(values: Values, workload: str, section: Section) -> str:
     return table(head, lines)
 
 
-def fidelity_table(values: Values, published: dict[tuple[str, str], dict[int, float]]) -> str:
+def fidelity_table(values: ScenarioValues, published: dict[tuple[str, str], dict[int, float]]) -> str:
     """Return our baselines beside the published figures: allocation at 130 %, means over seeds."""
     column = Column("allocation_pct", "", higher_is_better=True, x=130.0)
     lines = []
@@ -49,14 +49,14 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))
 
 
-def _best(values: Values, workload: str, policies: Sequence[str], column: Column) -> float | None:
+def _best(values: ScenarioValues, workload: str, policies: Sequence[str], column: Column) -> float | None:
     means = [sum(found.values()) / len(found) for policy in policies if (found := values.of(workload, policy, column))]
     if not means:
         return None
     return max(means) if column.higher_is_better else min(means)
 
 
-def _cell(values: Values, workload: str, policy: str, column: Column, best: float | None) -> str:
+def _cell(values: ScenarioValues, workload: str, policy: str, column: Column, best: float | None) -> str:
     found = values.of(workload, policy, column)
     if not found:
         return "–"

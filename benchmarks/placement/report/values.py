@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.placement.report.sections import Column
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 
 
-class Values:
+class ScenarioValues:
     """Rows of one scenario."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[ResultRow]) -> None:
         self._values: dict[tuple[str, str, str, float | None], dict[int, float]] = {}
         self.workloads: list[str] = []
         self._policies: dict[str, list[str]] = {}

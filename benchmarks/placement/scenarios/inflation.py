@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.columns import Columns
-from benchmarks.placement.fragmentation import Fragmentation, typical_pods
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.fragmentation import FragmentationMeasure, typical_pods
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.policy import Placed, Policy
-from benchmarks.placement.rows import Row, mean, quantile_rows, rows
+from benchmarks.placement.policy import Placed, PlacementPolicy
+from benchmarks.placement.rows import ResultRow, mean, quantile_rows, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
 from topology.node.model import NodeTopology
@@ -59,7 +59,7 @@ class Inflation:
             "fgd-extender-lot", "best-fit-lot", "gputopo",
         )  # fmt: skip
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment."""
         random = Random(seed)  # noqa: S311 - a simulation
         pods = self.trace.pods(workload)
@@ -71,7 +71,7 @@ class Inflation:
         wires = _Wires(cluster)
         fits_nowhere = _fits_nowhere(arrivals, cluster)
         measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods), wires)
-        along = [Row(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
+        along = [ResultRow(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
         whole = {
             "bandwidth_ratio_mean": mean(wires.ratios),
             "fits_nowhere": float(fits_nowhere) if fits_nowhere else nan,
@@ -80,7 +80,7 @@ class Inflation:
         return along + rows(workload, policy, seed, whole) + spread
 
 
-def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
+def inflated(pods: Sequence[PodSize], gpus: int, random: Random) -> list[PodSize]:
     """Return the pods shuffled, with others drawn from them added, or some taken out, until they ask for 130 % of the GPUs."""
     target = ASKED * gpus * WHOLE_GPU_MILLI
     arrivals = random.sample(pods, len(pods))
@@ -97,7 +97,7 @@ def inflated(pods: Sequence[Pod], gpus: int, random: Random) -> list[Pod]:
     return arrivals
 
 
-def _fits_nowhere(arrivals: Sequence[Pod], cluster: Cluster) -> int:
+def _fits_nowhere(arrivals: Sequence[PodSize], cluster: Cluster) -> int:
     """Count the pods that no node would take if it were empty, as all are now."""
     kinds = Counter(arrivals)
     return sum(count for pod, count in kinds.items() if not any(node.fits(pod) for node in cluster.nodes))
@@ -106,10 +106,10 @@ def _fits_nowhere(arrivals: Sequence[Pod], cluster: Cluster) -> int:
 class _Meter:
     """Allocation and fragmentation now, in percent."""
 
-    def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
+    def __init__(self, cluster: Cluster, pods: Sequence[PodSize]) -> None:
         self._all_milli = cluster.gpus * WHOLE_GPU_MILLI
         self._columns = Columns(cluster)
-        self._fragmentation = Fragmentation(typical_pods(pods), self._columns.models)
+        self._fragmentation = FragmentationMeasure(typical_pods(pods), self._columns.models)
         self._fragments = np.zeros(len(cluster.nodes))
         self._update(list(range(len(cluster.nodes))))
 
@@ -150,7 +150,7 @@ def is_wired(node: NodeTopology) -> bool:
 
 
 def _measured(
-    cluster: Cluster, policy: Policy, arrivals: Iterable[Pod], meter: _Meter, wires: _Wires
+    cluster: Cluster, policy: PlacementPolicy, arrivals: Iterable[PodSize], meter: _Meter, wires: _Wires
 ) -> list[tuple[int, str, float]]:
     asked = x = arrived = found_place = 0
     readings: dict[int, list[tuple[float, ...]]] = {point: [] for point in XS}

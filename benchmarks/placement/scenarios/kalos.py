@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from benchmarks.placement.cluster import Cluster, Server
+from benchmarks.placement.cluster import Cluster, ServerSpec
 from benchmarks.placement.engine import Started
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, mean, quantile_rows, rows
+from benchmarks.placement.rows import ResultRow, mean, quantile_rows, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times, waits_h
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.formats.catalog import machine
@@ -62,7 +62,7 @@ class Kalos:
         """HiveD and the product, which know gangs, and others that place them pod by pod."""
         return ("hived", "stock-least", "stock-most", "topo-aware", "vgpu-manager", "best-fit", "random", "gputopo")
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment; the seed says which host hangs where, and throws the policy's dice."""
         hall = HALLS[workload]
         host = machine(hall.machine)
@@ -71,7 +71,7 @@ class Kalos:
         random = Random(seed)  # noqa: S311 - a simulation
         places = [f"leaf-{number // hall.per_leaf:03}" for number in range(hall.hosts)]
         random.shuffle(places)
-        cluster = Cluster([Server(hall.machine, host, model=hall.machine, leaf=place) for place in places])
+        cluster = Cluster([ServerSpec(hall.machine, host, model=hall.machine, leaf=place) for place in places])
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         outcome = run_queue(jobs, cluster, chosen, lambda job, _: job.service_s)
         measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places, hall.per_leaf)
@@ -93,17 +93,17 @@ def read_kalos(folder: Path) -> list[Job]:
     return [Job(number, arrival_s, run_s, pods) for number, (arrival_s, run_s, pods) in enumerate(ordered)]
 
 
-def _gang(row: dict[str, str]) -> tuple[float, float, tuple[Pod, ...]]:
+def _gang(row: dict[str, str]) -> tuple[float, float, tuple[PodSize, ...]]:
     nodes, gpus = whole(row, "node_num", MOST_GPUS), whole(row, "gpu_num", MOST_GPUS)
     if nodes < 1 or gpus < 1 or gpus > nodes * HOST_GPUS or gpus % nodes:
         raise ValueError(f"{gpus} GPUs on {nodes} nodes")
-    return amount(row, "submit_time_s"), amount(row, "duration_s"), (Pod(gpus // nodes),) * nodes
+    return amount(row, "submit_time_s"), amount(row, "duration_s"), (PodSize(gpus // nodes),) * nodes
 
 
 def _on_hosts_of(job: Job, gpus: int) -> Job:
     """Return the gang with pods that are no larger than a host."""
     sizes = [min(gpus, pod.gpus - begin) for pod in job.pods for begin in range(0, pod.gpus, gpus)]
-    return replace(job, pods=tuple(map(Pod, sizes)))
+    return replace(job, pods=tuple(map(PodSize, sizes)))
 
 
 def leaves(started: Sequence[Started], places: Sequence[str], per_leaf: int) -> dict[str, float]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from benchmarks.placement.cluster import Cluster, Server
-from benchmarks.placement.engine import Discipline, Event, Refused, Started, simulate
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Cluster, ServerSpec
+from benchmarks.placement.engine import Discipline, Event, JobRefused, Started, simulate
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, mean, rows
+from benchmarks.placement.rows import ResultRow, mean, rows
 from benchmarks.placement.speed import measure_of
 from topology.bandwidth.rings import members_of
 from topology.formats.catalog import machine
@@ -54,14 +54,14 @@ class LinkGraph:
             "topo-aware", "topo-aware-links", "gputopo", "gputopo-told",
         )  # fmt: skip
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment."""
         name, _, load = workload.partition("/load-")
         node = machine(name)
         random = Random(seed)  # noqa: S311 - a simulation
         jobs = poisson_jobs(random, self.arrivals, float(load), NODES * len(node))
         size = len(node)
-        server = Server(name, node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
+        server = ServerSpec(name, node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
         cluster = Cluster([server] * NODES)
         chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
         events = simulate(jobs, cluster, chosen, Discipline.REFUSE, lambda job, _: job.service_s)
@@ -77,7 +77,7 @@ def poisson_jobs(random: Random, arrivals: int, load: float, gpus: int) -> list[
     for number in range(arrivals):
         now += random.expovariate(1 / gap)
         (size,) = random.choices([*SIZES], [*SIZES.values()])
-        pod = Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
+        pod = PodSize(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
         jobs.append(Job(number, now, random.expovariate(1.0), (pod,)))
     return jobs
 
@@ -89,7 +89,7 @@ def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[st
     lost: Counter[int] = Counter()
     placed: dict[int, list[int]] = {size: [] for size in SIZES}
     for event in events:
-        if isinstance(event, Refused):
+        if isinstance(event, JobRefused):
             lost[event.job.gpus] += 1
         elif isinstance(event, Started):
             placed[event.job.gpus].append(event.placed[0].mask)

@@ -14,10 +14,10 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.placement.cluster import Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, quantile_rows, rows
+from benchmarks.placement.rows import ResultRow, quantile_rows, rows
 from benchmarks.placement.scenarios.queueing import (
     bandwidth_ratios,
     bandwidths,
@@ -71,12 +71,12 @@ class MixedFleet:
             "random", "gputopo",
         )  # fmt: skip
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment."""
         load, _, sensitivity = workload.partition("/")
         random = Random(seed)  # noqa: S311 - a simulation
         servers = [
-            Server(name, machine(name), NODE_GPUS * CPU_MILLI_PER_GPU, NODE_GPUS * MEMORY_MIB_PER_GPU, name)
+            ServerSpec(name, machine(name), NODE_GPUS * CPU_MILLI_PER_GPU, NODE_GPUS * MEMORY_MIB_PER_GPU, name)
             for name, count in FLEET.items()
             for _ in range(count)
         ]
@@ -123,7 +123,7 @@ def _draw(random: Random, count: int, gap_s: float, sensitivity: Sensitivity) ->
         sends = {Sensitivity.NONE: 0.0, Sensitivity.MEASURED: measured, Sensitivity.ALL: max(TRAFFIC_GB_PER_S)}[
             sensitivity
         ]
-        pod = Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
+        pod = PodSize(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU)
         said = Communication.HEAVY if measured >= 1 else Communication.LIGHT
         jobs.append(
             Job(number, now, run_s, (pod,), "", said, sends if size > 1 else 0.0, minimal_utility=round(utility, 1))

@@ -19,11 +19,11 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.placement.baselines import mapa
-from benchmarks.placement.cluster import Cluster, Server
+from benchmarks.placement.cluster import Cluster, ServerSpec
 from benchmarks.placement.engine import Discipline, Started, simulate
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, mean, quantile, rows
+from benchmarks.placement.rows import ResultRow, mean, quantile, rows
 from benchmarks.placement.scenarios.mapa_servers import SERVERS
 from benchmarks.placement.speed import Sensitivity, SpeedModel, traffic_from
 from topology.node.model import NodeTopology
@@ -68,7 +68,7 @@ class OneServer:
             "gputopo", "gputopo-required",
         )  # fmt: skip
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment."""
         first_fit, found = (_run(workload, self.jobs, name, seed) for name in (FIRST_FIT, policy))
         return rows(workload, policy, seed, _measured(first_fit, found))
@@ -86,7 +86,7 @@ def mapa_jobs(random: Random, count: int, sensitivity: Sensitivity) -> list[Job]
             Sensitivity.ALL: ALEXNET_GB_PER_S,
         }[sensitivity]
         said = Communication.HEAVY if NETWORKS[network] else Communication.LIGHT
-        jobs.append(Job(number, 0.0, service_s, (Pod(gpus),), network, said, traffic))
+        jobs.append(Job(number, 0.0, service_s, (PodSize(gpus),), network, said, traffic))
     return jobs
 
 
@@ -107,7 +107,7 @@ def _run(workload: str, count: int, policy: str, seed: int) -> _Found:
     server, _, sensitivity = workload.partition("/")
     node = _server(server)
     jobs = mapa_jobs(Random(seed), count, Sensitivity(sensitivity))  # noqa: S311 - a simulation
-    cluster = Cluster([Server("server", node)])
+    cluster = Cluster([ServerSpec("server", node)])
     speed = SpeedModel(cluster)
     chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, Random(seed))  # noqa: S311
     events = simulate(jobs, cluster, chosen, Discipline.BLOCK, speed.run_time)

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from benchmarks.placement.cluster import Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.rows import Row, quantile_rows, rows
+from benchmarks.placement.rows import ResultRow, quantile_rows, rows
 from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, run_queue, times, waits_h
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from benchmarks.placement.traces.files import BadTrace
@@ -72,7 +72,7 @@ class Philly:
             "mapa-preserve-fleet", "topo-aware", "topo-aware-links", "topo-aware-p", "best-fit", "fgd", "random", "gputopo",
         )  # fmt: skip
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment."""
         vc, load, how = workload.split("/")
         random = Random(seed)  # noqa: S311 - a simulation
@@ -82,7 +82,7 @@ class Philly:
         if not jobs or jobs[0].arrival_s == jobs[-1].arrival_s:
             raise BadTrace(f"{self.folder}: too few jobs of {vc!r}")
         nodes = nodes_for(jobs, float(load.removeprefix("load-")))
-        server = Server(
+        server = ServerSpec(
             MACHINE, machine(MACHINE), NODE_GPUS * CPU_MILLI_PER_GPU, NODE_GPUS * MEMORY_MIB_PER_GPU, MACHINE
         )
         cluster = Cluster([server] * nodes)
@@ -123,10 +123,12 @@ class Philly:
         return found
 
 
-def pods_of(gpus: int) -> tuple[Pod, ...]:
+def pods_of(gpus: int) -> tuple[PodSize, ...]:
     """Return pods of whole nodes, and one with the rest."""
     sizes = [NODE_GPUS] * (gpus // NODE_GPUS) + ([gpus % NODE_GPUS] if gpus % NODE_GPUS else [])
-    return tuple(Pod(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU) for size in sizes)
+    return tuple(
+        PodSize(size, cpu_milli=size * CPU_MILLI_PER_GPU, memory_mib=size * MEMORY_MIB_PER_GPU) for size in sizes
+    )
 
 
 def nodes_for(jobs: list[Job], load: float) -> int:

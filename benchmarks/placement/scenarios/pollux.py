@@ -18,11 +18,11 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.placement.cluster import Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.policy import Placed
-from benchmarks.placement.rows import Row, mean, quantile_rows, rows
+from benchmarks.placement.rows import ResultRow, mean, quantile_rows, rows
 from benchmarks.placement.scenarios.queueing import run_queue, times, waits_h
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, amount, read_rows, tables, whole
 from topology.formats.catalog import machine
@@ -66,11 +66,11 @@ class Pollux:
             "gputopo",
         )
 
-    def run(self, workload: str, policy: str, seed: int) -> list[Row]:
+    def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
         """Run one cell of the experiment; the seed only throws the policy's dice."""
         jobs, batches = _jobs(tables(self.folder, FILES)[workload])
         steps = _steps(self.placements)
-        cluster = Cluster([Server("t4", machine("t4-4"), 48_000, 196_608, "T4")] * NODES)
+        cluster = Cluster([ServerSpec("t4", machine("t4-4"), 48_000, 196_608, "T4")] * NODES)
         random = Random(seed)  # noqa: S311 - a simulation
         chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
 
@@ -122,7 +122,7 @@ def _jobs(path: Path) -> tuple[list[Job], dict[int, int]]:
     jobs, batches = [], {}
     for number, (arrival_s, application, replicas, batch) in enumerate(sorted(read)):
         service_s = GPU_HOURS[application] * 3600 / replicas
-        jobs.append(Job(number, arrival_s, service_s, (Pod(1, cpu_milli=4000),) * replicas, application))
+        jobs.append(Job(number, arrival_s, service_s, (PodSize(1, cpu_milli=4000),) * replicas, application))
         batches[number] = batch // replicas
     return jobs, batches
 

@@ -9,9 +9,9 @@ from itertools import accumulate, pairwise
 from math import inf
 
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.engine import Discipline, Finished, Refused, RunTime, Started, simulate
+from benchmarks.placement.engine import Discipline, Finished, JobRefused, RunTime, Started, simulate
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import Policy
+from benchmarks.placement.policy import PlacementPolicy
 from benchmarks.placement.rows import mean, mean_by_weight, quantile, quantile_by_weight
 from benchmarks.placement.scenarios.idleness import idle_while_wanted_pct
 from benchmarks.placement.speed import SpeedModel
@@ -23,7 +23,7 @@ LARGE_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueueingOutcome:
     """What became of the jobs of one run."""
 
     started: tuple[Started, ...]
@@ -36,8 +36,12 @@ class Outcome:
 
 
 def run_queue(
-    jobs: Sequence[Job], cluster: Cluster, policy: Policy, run_time: RunTime, discipline: Discipline = Discipline.SKIP
-) -> Outcome:
+    jobs: Sequence[Job],
+    cluster: Cluster,
+    policy: PlacementPolicy,
+    run_time: RunTime,
+    discipline: Discipline = Discipline.SKIP,
+) -> QueueingOutcome:
     """Run the jobs to their end."""
     free_gpus = FreeGpus(cluster.gpus)
     started: list[Started] = []
@@ -50,12 +54,12 @@ def run_queue(
         elif isinstance(event, Finished):
             free_gpus.change(event.time_s, event.started.job.gpus)
             end_s = event.time_s
-        elif isinstance(event, Refused):
+        elif isinstance(event, JobRefused):
             refused += 1
-    return Outcome(tuple(started), refused, cluster.gpus, begin_s, end_s, free_gpus)
+    return QueueingOutcome(tuple(started), refused, cluster.gpus, begin_s, end_s, free_gpus)
 
 
-def times(outcome: Outcome, run_time: RunTime) -> dict[str, float]:
+def times(outcome: QueueingOutcome, run_time: RunTime) -> dict[str, float]:
     """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
 
     `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job requests.
@@ -97,7 +101,7 @@ def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
         yield f"p{percent}", quantile(values, percent / 100)
 
 
-def bandwidths(outcome: Outcome, speed: SpeedModel) -> dict[str, float]:
+def bandwidths(outcome: QueueingOutcome, speed: SpeedModel) -> dict[str, float]:
     """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them."""
     together = [event for event in outcome.started if event.job.gpus > 1]
     ratios = bandwidth_ratios(outcome, speed)
@@ -111,18 +115,18 @@ def bandwidths(outcome: Outcome, speed: SpeedModel) -> dict[str, float]:
     }
 
 
-def bandwidth_ratios(outcome: Outcome, speed: SpeedModel) -> list[float]:
+def bandwidth_ratios(outcome: QueueingOutcome, speed: SpeedModel) -> list[float]:
     """Return, for each job of two or more GPUs, its bandwidth over the best in an empty cluster."""
     together = [event for event in outcome.started if event.job.gpus > 1]
     return [_ratio(speed.bandwidth(event.placed), speed.best_bandwidth(event.job)) for event in together]
 
 
-def started_at_once_pct(outcome: Outcome) -> float:
+def started_at_once_pct(outcome: QueueingOutcome) -> float:
     """Return how many of the jobs did not wait at all."""
     return 100 * mean(float(event.time_s == event.job.arrival_s) for event in outcome.started)
 
 
-def waits_h(outcome: Outcome) -> list[float]:
+def waits_h(outcome: QueueingOutcome) -> list[float]:
     """Return how long each job waited, in hours."""
     return [(event.time_s - event.job.arrival_s) / HOUR_S for event in outcome.started]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from random import Random
 
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.traces.files import BadTrace
 from topology.value.fragmentation import WHOLE_GPU_MILLI
 
@@ -18,7 +18,7 @@ _GPUSHARE = re.compile(r"gpushare(100|[1-9]?[0-9])")
 
 
 @cache
-def like(pods: tuple[Pod, ...], mix: str) -> tuple[Pod, ...]:
+def like(pods: tuple[PodSize, ...], mix: str) -> tuple[PodSize, ...]:
     """Return pods of the mix, always the same; raises `BadTrace`.
 
     `gpushare20`: shares of GPUs are 20 % of the GPUs asked for. Pods without GPUs stay, and so does the number of all pods, as
@@ -35,9 +35,11 @@ def like(pods: tuple[Pod, ...], mix: str) -> tuple[Pod, ...]:
     return (*others, *_drawn(shares, wholes, part, len(pods) - len(others), Random(mix)))  # noqa: S311 - a simulation
 
 
-def _drawn(shares: Sequence[Pod], wholes: Sequence[Pod], part: float, count: int, random: Random) -> list[Pod]:
+def _drawn(
+    shares: Sequence[PodSize], wholes: Sequence[PodSize], part: float, count: int, random: Random
+) -> list[PodSize]:
     """Return so many pods; each time one of those that are too few by what they ask for."""
-    found: list[Pod] = []
+    found: list[PodSize] = []
     shared_milli = asked_milli = 0
     while len(found) < count:
         pod = random.choice(shares if shared_milli < part * (asked_milli or WHOLE_GPU_MILLI) else wholes)

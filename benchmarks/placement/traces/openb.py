@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from benchmarks.placement.cluster import Server
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import ServerSpec
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.traces.files import MOST_GPUS, BadTrace, read_rows, tables, whole
 from benchmarks.placement.traces.lookalikes import like
 from benchmarks.sources import UnreadableSource, load_topology
@@ -41,7 +41,7 @@ class OpenbTrace:
             raise BadTrace(f"{self.folder} holds no file *pod_list_NAME.csv or .csv.gz")
         return found
 
-    def servers(self) -> tuple[Server, ...]:
+    def servers(self) -> tuple[ServerSpec, ...]:
         """Return the nodes with GPUs, in the order of the file; there is at least one.
 
         Several lists may have the same nodes, as the two that Alibaba publishes. Nodes without GPUs are left out of one
@@ -56,7 +56,7 @@ class OpenbTrace:
                 raise BadTrace(f"{self.folder} holds two clusters: {first.name} and {other.name}")
         return _read_servers(first)
 
-    def pods(self, workload: str) -> tuple[Pod, ...]:
+    def pods(self, workload: str) -> tuple[PodSize, ...]:
         """Return the pods of a workload, in the order of the file; at least one asks for a GPU.
 
         `LIST/MIX`: as many as the list has, drawn from it for that mix, see `like`.
@@ -80,7 +80,7 @@ def _pod_lists(folder: Path) -> dict[str, Path]:
 
 
 @cache
-def _read_servers(path: Path) -> tuple[Server, ...]:
+def _read_servers(path: Path) -> tuple[ServerSpec, ...]:
     read = read_rows(path, NODE_COLUMNS, partial(_server, path.parent))
     found = tuple(server for server in read if len(server.topology))
     if not found:
@@ -89,27 +89,27 @@ def _read_servers(path: Path) -> tuple[Server, ...]:
 
 
 @cache
-def _read_pods(path: Path) -> tuple[Pod, ...]:
+def _read_pods(path: Path) -> tuple[PodSize, ...]:
     found = tuple(read_rows(path, POD_COLUMNS, _pod))
     if not any(pod.gpus for pod in found):
         raise BadTrace(f"{path} has no pod that asks for a GPU")
     return found
 
 
-def _nameless(servers: Iterable[Server]) -> Counter[Server]:
+def _nameless(servers: Iterable[ServerSpec]) -> Counter[ServerSpec]:
     return Counter(replace(server, name="") for server in servers)
 
 
-def _server(folder: Path, row: dict[str, str]) -> Server:
+def _server(folder: Path, row: dict[str, str]) -> ServerSpec:
     gpus = whole(row, "gpu", MAX_GPUS)
     wires = row.get("topology")
     topology = _wired(folder, wires) if wires else _unlinked(gpus, row["model"])
     if len(topology) != gpus:
         raise ValueError(f"{gpus} GPUs on a node, and {len(topology)} in its topology {wires}")
-    return Server(row["sn"], topology, whole(row, "cpu_milli"), whole(row, "memory_mib"), row["model"])
+    return ServerSpec(row["sn"], topology, whole(row, "cpu_milli"), whole(row, "memory_mib"), row["model"])
 
 
-def _pod(row: dict[str, str]) -> Pod:
+def _pod(row: dict[str, str]) -> PodSize:
     gpus = whole(row, "num_gpu", MOST_GPUS)
     milli = whole(row, "gpu_milli") if gpus else WHOLE_GPU_MILLI
     if not 0 < milli <= WHOLE_GPU_MILLI:
@@ -118,7 +118,7 @@ def _pod(row: dict[str, str]) -> Pod:
         raise ValueError(f"a share of {gpus} GPUs at once")
     models = tuple(word.strip() for word in row.get("gpu_spec", "").split("|") if word.strip())
     memory_mib = whole(row, "memory_mib") if "memory_mib" in row else 0
-    return Pod(gpus, milli, whole(row, "cpu_milli"), memory_mib, models)
+    return PodSize(gpus, milli, whole(row, "cpu_milli"), memory_mib, models)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What each request of the Kubernetes API means to a `Store`: paths, verbs, bodies, refusals; no socket."""
+"""What each request of the Kubernetes API means to an `ObjectStore`: paths, verbs, bodies, refusals; no socket."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 
 from benchmarks.simulated.double.eviction import evict
 from benchmarks.simulated.double.patch import json_patch, merge_patch
-from benchmarks.simulated.double.resources import POD_LOG, PODS, RESOURCES, Object, Resource
+from benchmarks.simulated.double.resources import POD_LOG, PODS, RESOURCES, ApiResource, Object
 from benchmarks.simulated.double.selectors import Selector, selector
-from benchmarks.simulated.double.status import ApiError, bad_request, success, unsupported_patch
-from benchmarks.simulated.double.store import Store, Watch
+from benchmarks.simulated.double.status import StatusError, bad_request, success, unsupported_patch
+from benchmarks.simulated.double.store import ObjectStore, Watch
 
 DEFAULT_WATCH_SECONDS = 1800.0
 """How long a watch without a time of its own lasts at least (kube-apiserver `--min-request-timeout`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One HTTP request, read whole."""
 
     method: str
@@ -39,7 +39,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBody:
     """An answer that is no JSON: a log."""
 
     body: str
@@ -56,20 +56,20 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    resource: Resource
+    resource: ApiResource
     namespace: str
     name: str
     subresource: str
 
 
-def answer(store: Store, request: Request) -> Reply | Text | Stream:
+def answer(store: ObjectStore, request: HttpRequest) -> Reply | TextBody | Stream:
     """Carry out one request; a refusal is a reply like any other."""
     try:
         target = _target(request.path)
         if target.name:
             return _on_object(store, target, request)
         return _on_collection(store, target, request)
-    except ApiError as error:
+    except StatusError as error:
         return Reply(error.code, error.status)
 
 
@@ -80,21 +80,21 @@ def _target(path: str) -> _Target:
         case ["apis", group, version, *rest]:
             root = f"apis/{group}/{version}"
         case _:
-            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
     namespace = ""
     if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource, *beyond = [*rest, "", "", ""][: max(3, len(rest))]
     resource = RESOURCES.get((root, plural))
     if resource is None or beyond or subresource not in _SUBRESOURCES:
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
     return _Target(resource, namespace, name, subresource)
 
 
 _SUBRESOURCES = ("", "status", "binding", "eviction", "log")
 
 
-def _on_collection(store: Store, target: _Target, request: Request) -> Reply | Stream:
+def _on_collection(store: ObjectStore, target: _Target, request: HttpRequest) -> Reply | Stream:
     query = request.query
     if request.method == "POST":
         created = store.create(target.resource, target.namespace, _json(request), dry_run=_dry_run(request))
@@ -122,7 +122,7 @@ def _on_collection(store: Store, target: _Target, request: Request) -> Reply | S
     return Reply(200, {"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items})
 
 
-def _on_object(store: Store, target: _Target, request: Request) -> Reply | Text:
+def _on_object(store: ObjectStore, target: _Target, request: HttpRequest) -> Reply | TextBody:
     resource, place = target.resource, (target.resource, target.namespace, target.name)
     if target.subresource == "binding":
         if resource is not PODS or request.method != "POST":
@@ -135,7 +135,7 @@ def _on_object(store: Store, target: _Target, request: Request) -> Reply | Text:
     if target.subresource == "log":
         if resource is not PODS or request.method != "GET":
             raise _method_not_allowed()
-        return Text((store.get(*place)["metadata"].get("annotations") or {}).get(POD_LOG, ""))
+        return TextBody((store.get(*place)["metadata"].get("annotations") or {}).get(POD_LOG, ""))
     match request.method:
         case "GET":
             return Reply(200, store.get(*place))
@@ -147,7 +147,7 @@ def _on_object(store: Store, target: _Target, request: Request) -> Reply | Text:
     raise _method_not_allowed()
 
 
-def _bind(store: Store, target: _Target, request: Request) -> Reply:
+def _bind(store: ObjectStore, target: _Target, request: HttpRequest) -> Reply:
     binding = _json(request)
     if (binding.get("metadata") or {}).get("name", target.name) != target.name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -155,7 +155,7 @@ def _bind(store: Store, target: _Target, request: Request) -> Reply:
     return Reply(201, success("pods/binding", target.name, bound["metadata"]["uid"], code=201))
 
 
-def _delete(store: Store, target: _Target, request: Request) -> Reply:
+def _delete(store: ObjectStore, target: _Target, request: HttpRequest) -> Reply:
     options = _json(request) if request.body else {}
     grace = options.get("gracePeriodSeconds")
     if grace is None and "gracePeriodSeconds" in request.query:
@@ -173,12 +173,12 @@ def _delete(store: Store, target: _Target, request: Request) -> Reply:
     return Reply(200, item)
 
 
-def _replacement(request: Request) -> Callable[[Object], Object]:
+def _replacement(request: HttpRequest) -> Callable[[Object], Object]:
     body = _json(request)
     return lambda _: body
 
 
-def _patch(request: Request) -> Callable[[Object], Object]:
+def _patch(request: HttpRequest) -> Callable[[Object], Object]:
     match request.content_type:
         case "application/merge-patch+json" | "application/strategic-merge-patch+json":
             fields = _json(request)
@@ -189,11 +189,11 @@ def _patch(request: Request) -> Callable[[Object], Object]:
     raise unsupported_patch(request.content_type)
 
 
-def _selector(resource: Resource, query: Mapping[str, str]) -> Selector:
+def _selector(resource: ApiResource, query: Mapping[str, str]) -> Selector:
     return selector(query.get("labelSelector", ""), query.get("fieldSelector", ""), resource.fields)
 
 
-def _dry_run(request: Request) -> bool:
+def _dry_run(request: HttpRequest) -> bool:
     return request.query.get("dryRun") == "All"
 
 
@@ -204,7 +204,7 @@ def _integer(query: Mapping[str, str], key: str) -> int:
     return int(text)
 
 
-def _json(request: Request) -> Object:
+def _json(request: HttpRequest) -> Object:
     body = _decode(request.body)
     if not isinstance(body, dict):
         raise bad_request("the body is not a JSON object")
@@ -218,5 +218,5 @@ def _decode(body: bytes) -> Any:
         raise bad_request(f"the body is not JSON: {error}") from error
 
 
-def _method_not_allowed() -> ApiError:
-    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+def _method_not_allowed() -> StatusError:
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")

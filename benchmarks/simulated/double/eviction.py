@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
-from benchmarks.simulated.double.status import ApiError, success
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.status import StatusError, success
+from benchmarks.simulated.double.store import ObjectStore
 
 
-def evict(store: Store, namespace: str, name: str, eviction: Object) -> Object:
+def evict(store: ObjectStore, namespace: str, name: str, eviction: Object) -> Object:
     """Carry out an eviction, or refuse it with 429 where a budget allows none now."""
     pod = store.get(PODS, namespace, name)
     options = eviction.get("deleteOptions") or {}
@@ -17,7 +17,7 @@ def evict(store: Store, namespace: str, name: str, eviction: Object) -> Object:
     return success("pods", name, pod["metadata"]["uid"], code=201)
 
 
-def _spend(store: Store, namespace: str, pod: Object) -> None:
+def _spend(store: ObjectStore, namespace: str, pod: Object) -> None:
     """Take one disruption off the pod's budget."""
     labels = pod["metadata"].get("labels") or {}
     for budget in store.list(BUDGETS, namespace).items:
@@ -25,7 +25,7 @@ def _spend(store: Store, namespace: str, pod: Object) -> None:
         if wanted.items() <= labels.items():
             left = (budget.get("status") or {}).get("disruptionsAllowed", 0) - 1
             if left < 0:
-                raise ApiError(
+                raise StatusError(
                     429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."
                 )
             store.modify(

@@ -13,7 +13,7 @@ _METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """One kind: where it is served and what can be selected by field."""
 
     root: str
@@ -31,27 +31,27 @@ class Resource:
         return self.root.split("/", 1)[1]
 
 
-PODS = Resource(
+PODS = ApiResource(
     "api/v1",
     "pods",
     "Pod",
     fields=(*_METADATA_FIELDS, "spec.nodeName", "spec.schedulerName", "status.phase"),
     empty={"spec": {"containers": None}, "status": {}},
 )
-NODES = Resource(
+NODES = ApiResource(
     "api/v1", "nodes", "Node", namespaced=False, fields=("metadata.name",), empty={"spec": {}, "status": {}}
 )
-NAMESPACES = Resource("api/v1", "namespaces", "Namespace", namespaced=False, fields=("metadata.name",))
-EVENTS = Resource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
-LEASES = Resource("apis/coordination.k8s.io/v1", "leases", "Lease")
-BUDGETS = Resource("apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
-CONFIG_MAPS = Resource("api/v1", "configmaps", "ConfigMap")
-JOBS = Resource("apis/batch/v1", "jobs", "Job")
+NAMESPACES = ApiResource("api/v1", "namespaces", "Namespace", namespaced=False, fields=("metadata.name",))
+EVENTS = ApiResource("api/v1", "events", "Event", fields=(*_METADATA_FIELDS, "involvedObject.name", "reason"))
+LEASES = ApiResource("apis/coordination.k8s.io/v1", "leases", "Lease")
+BUDGETS = ApiResource("apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+CONFIG_MAPS = ApiResource("api/v1", "configmaps", "ConfigMap")
+JOBS = ApiResource("apis/batch/v1", "jobs", "Job")
 
 POD_LOG = "simulation.gputopo.dev/log"
 """On a pod: what its containers have printed."""
 
-RESOURCES: Mapping[tuple[str, str], Resource] = {
+RESOURCES: Mapping[tuple[str, str], ApiResource] = {
     (resource.root, resource.plural): resource
     for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS, CONFIG_MAPS, JOBS)
 }

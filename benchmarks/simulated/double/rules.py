@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
-from benchmarks.simulated.double.status import ApiError, conflict, invalid
+from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
+from benchmarks.simulated.double.status import StatusError, conflict, invalid
 
 MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together (apimachinery, `TotalAnnotationSizeLimitB`)."""
 
 
-def admit_create(resource: Resource, new: Object) -> Object:
+def admit_create(resource: ApiResource, new: Object) -> Object:
     """Return `new` with the defaults that others rely on; a pod's own idea of its status is dropped."""
     _check_annotations(resource, new)
     if resource is PODS:
@@ -19,7 +19,7 @@ def admit_create(resource: Resource, new: Object) -> Object:
     return new
 
 
-def admit_update(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
+def admit_update(resource: ApiResource, old: Object, new: Object, subresource: str) -> Object:
     """Return `new` with what this request may not touch put back: status, or for `/status` the spec."""
     _check_annotations(resource, new)
     if resource in (PODS, NODES):
@@ -35,7 +35,7 @@ def admit_update(resource: Resource, old: Object, new: Object, subresource: str)
     return new
 
 
-def check_identity(resource: Resource, old: Object, wanted: Object) -> None:
+def check_identity(resource: ApiResource, old: Object, wanted: Object) -> None:
     """Refuse an update that was meant for another state (409) or another incarnation (422) of the object."""
     metadata = old["metadata"]
     if wanted.get("resourceVersion") and wanted["resourceVersion"] != metadata["resourceVersion"]:
@@ -62,7 +62,7 @@ def bind(pod: Object, binding: Object, now: str) -> Object:
     """
     target = binding.get("target") or {}
     if target.get("kind", "Node") not in ("", "Node") or not target.get("name"):
-        raise ApiError(500, "", "target.name: Required value")
+        raise StatusError(500, "", "target.name: Required value")
     check_preconditions("pods/binding", pod, binding["metadata"])
     if refusal := _binding_refusal(pod):
         raise conflict("pods/binding", pod["metadata"]["name"], refusal)
@@ -100,7 +100,7 @@ def _check_nomination(old: Object, new: Object) -> None:
         raise invalid("Pod", old["metadata"]["name"], why)
 
 
-def _check_annotations(resource: Resource, item: Object) -> None:
+def _check_annotations(resource: ApiResource, item: Object) -> None:
     annotations = item["metadata"].get("annotations") or {}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > MAX_ANNOTATION_BYTES:

@@ -1,4 +1,4 @@
-"""The double behind HTTP: `ApiServer` serves one `Store` on loopback, watches as streams of JSON lines."""
+"""The double behind HTTP: `ApiServer` serves one `ObjectStore` on loopback, watches as streams of JSON lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self
 import msgspec
 from aiohttp import web
 
-from benchmarks.simulated.double.api import Reply, Request, Stream, Text, answer
-from benchmarks.simulated.double.status import ApiError
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.api import HttpRequest, Reply, Stream, TextBody, answer
+from benchmarks.simulated.double.status import StatusError
+from benchmarks.simulated.double.store import ObjectStore
 
 _MAX_BODY_BYTES = 3 << 20
 """As the real server takes them."""
@@ -21,7 +21,7 @@ _MAX_BODY_BYTES = 3 << 20
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Faults(Protocol):
+class FaultInjector(Protocol):
     """What may go wrong between a client and the store; `Faultless` is the rule."""
 
     async def exchange(self, request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
@@ -48,10 +48,10 @@ class ApiServer:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         *,
         port: int = 0,
-        faults: Faults | None = None,
+        faults: FaultInjector | None = None,
         bookmark_seconds: float = 60.0,
     ) -> None:
         """Serve `store` on `port` (0: any free one); a quiet watch gets a bookmark every `bookmark_seconds`."""
@@ -82,11 +82,11 @@ class ApiServer:
         return await self._faults.exchange(request, self._serve)
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        request = Request(http.method, http.path, http.query, http.content_type, await http.read())
+        request = HttpRequest(http.method, http.path, http.query, http.content_type, await http.read())
         match answer(self.store, request):
             case Reply(code, body):
                 return web.Response(status=code, body=_encode(body), content_type="application/json")
-            case Text(text):
+            case TextBody(text):
                 return web.Response(text=text)
             case Stream() as stream:
                 return await self._send(http, stream)
@@ -124,7 +124,7 @@ class ApiServer:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(bookmark_at, end) - now):
                         await written.wait()
-        except ApiError as error:
+        except StatusError as error:
             yield _line("ERROR", error.status)
         finally:
             unsubscribe()

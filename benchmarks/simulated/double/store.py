@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from benchmarks.simulated.double import rules
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NAMESPACES, PODS, Object, Resource
+from benchmarks.simulated.double.resources import NAMESPACES, PODS, ApiResource, Object
 from benchmarks.simulated.double.selectors import Selector, everything
 from benchmarks.simulated.double.status import already_exists, bad_request, expired, not_found
 
@@ -25,10 +25,10 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """One write: what stood before and after it, `None` for nothing."""
 
-    resource: Resource
+    resource: ApiResource
     key: Key
     before: Object | None
     after: Object | None
@@ -36,7 +36,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class StorePage:
     """A part of a list, as of one resourceVersion; `token` asks for the next one and is empty at the end."""
 
     items: tuple[Object, ...]
@@ -45,7 +45,7 @@ class Page:
     remaining: int = 0
 
 
-class Store:
+class ObjectStore:
     """All objects of one cluster."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Store:
         self._now = now
         self._new_uid = new_uid
         self._history_limit = history_limit
-        self._objects: dict[Resource, dict[Key, Object]] = {}
-        self._ordered: tuple[Resource, int, list[Key]] = NAMESPACES, 0, []
+        self._objects: dict[ApiResource, dict[Key, Object]] = {}
+        self._ordered: tuple[ApiResource, int, list[Key]] = NAMESPACES, 0, []
         """Of the last list, the version and all keys in order: most likely the next page is asked for."""
-        self._history: list[Change] = []
+        self._history: list[StoreChange] = []
         self._compacted = 0
         self._listeners: set[Callable[[], None]] = set()
         for name in ("default", "kube-system"):
@@ -73,7 +73,7 @@ class Store:
         """The version of the newest write."""
         return self._compacted + len(self._history)
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object:
         """Return one object as it is now, or refuse with 404."""
         try:
             return self._objects[resource][namespace, name]
@@ -82,13 +82,13 @@ class Store:
 
     def list(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str = "",
         selected: Selector = everything,
         *,
         limit: int = 0,
         token: str = "",
-    ) -> Page:
+    ) -> StorePage:
         """Return the selected objects in order of their keys, at most `limit` of them (0: all).
 
         With the `token` of the page before, the list goes on as it was at the version of its first page. It is refused
@@ -108,14 +108,14 @@ class Store:
             keys = [key for key in keys if namespace in ("", key[0]) and selected(objects[key])]
         shown = keys[:limit] if limit else keys
         remaining = len(keys) - len(shown)
-        return Page(
+        return StorePage(
             tuple(objects[key] for key in shown),
             version,
             _encode_token(version, shown[-1]) if remaining else "",
             remaining,
         )
 
-    def create(self, resource: Resource, namespace: str, new: Object, *, dry_run: bool = False) -> Object:
+    def create(self, resource: ApiResource, namespace: str, new: Object, *, dry_run: bool = False) -> Object:
         """Store a new object and return it with its identity."""
         metadata = new.get("metadata") or {}
         uid = self._new_uid()
@@ -140,7 +140,7 @@ class Store:
 
     def modify(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         change: Callable[[Object], Object],
@@ -172,7 +172,7 @@ class Store:
 
     def delete(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         *,
@@ -196,7 +196,7 @@ class Store:
                 return old, False
         return self._commit(resource, old, None, dry_run=dry_run), True
 
-    def changes_since(self, version: int) -> Iterator[Change]:
+    def changes_since(self, version: int) -> Iterator[StoreChange]:
         """Return the writes after `version` in order, or refuse with 410 when some are compacted away."""
         if version < self._compacted:
             raise expired(f"too old resource version: {version} ({self._compacted})")
@@ -228,7 +228,7 @@ class Store:
         }
         return {**pod, "metadata": metadata | marks}
 
-    def _commit(self, resource: Resource, old: Object | None, new: Object | None, *, dry_run: bool) -> Object:
+    def _commit(self, resource: ApiResource, old: Object | None, new: Object | None, *, dry_run: bool) -> Object:
         shown = new if new is not None else old
         assert shown is not None
         if dry_run or new == old:
@@ -242,14 +242,14 @@ class Store:
             del objects[key]
         else:
             objects[key] = shown
-        self._history.append(Change(resource, key, old, None if new is None else shown, version))
+        self._history.append(StoreChange(resource, key, old, None if new is None else shown, version))
         if len(self._history) > 2 * self._history_limit:
             self.compact(self._history_limit)
         for listener in tuple(self._listeners):
             listener()
         return shown
 
-    def _objects_at(self, resource: Resource, version: int) -> dict[Key, Object]:
+    def _objects_at(self, resource: ApiResource, version: int) -> dict[Key, Object]:
         objects = self._objects.get(resource, {})
         undone = [change for change in self.changes_since(version) if change.resource is resource]
         if undone:
@@ -265,7 +265,9 @@ class Store:
 class Watch:
     """One reader's place in the history of a resource, seen through a selector."""
 
-    def __init__(self, store: Store, resource: Resource, namespace: str, selected: Selector, since: int) -> None:
+    def __init__(
+        self, store: ObjectStore, resource: ApiResource, namespace: str, selected: Selector, since: int
+    ) -> None:
         """Start after version `since`; 0 first tells all objects as added."""
         self._store = store
         self._resource = resource
@@ -298,7 +300,7 @@ class Watch:
         kind, api_version = self._resource.kind, self._resource.api_version
         return [("BOOKMARK", {"kind": kind, "apiVersion": api_version, "metadata": metadata, **self._resource.empty})]
 
-    def _tell(self, change: Change) -> tuple[str, Object] | None:
+    def _tell(self, change: StoreChange) -> tuple[str, Object] | None:
         if change.resource is not self._resource or self._namespace not in ("", change.key[0]):
             return None
         before = change.before if change.before and self._selected(change.before) else None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from extender.cluster.objects.asked import Asked, asked_by
+from extender.cluster.objects.asked import PodDemand, asked_by
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 from extender.cluster.objects.quantities import quantity
@@ -78,13 +78,13 @@ class CpuInUse:
                 self._touched(node)
 
 
-def cpu_only(pod: Pod, asked: Asked) -> Pod | None:
+def cpu_only(pod: Pod, demand: PodDemand) -> Pod | None:
     """Return the pod without anything that `CpuInUse` does not read; `None` of one that no node has."""
     if not pod.spec.node_name:
         return None
     return Pod(
         ObjectMeta(uid=pod.metadata.uid, resource_version=pod.metadata.resource_version),
-        PodSpec(node_name=sys.intern(pod.spec.node_name), containers=_asking(asked.cpu_milli)),
+        PodSpec(node_name=sys.intern(pod.spec.node_name), containers=_asking(demand.cpu_milli)),
         PodStatus(phase=pod.status.phase and sys.intern(pod.status.phase)),
     )
 

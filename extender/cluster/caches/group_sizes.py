@@ -41,15 +41,15 @@ class SizesOfKind:
         """Take these for all that can be read."""
         for gone in self._groups.keys() - map(_name, objects):
             self._put(gone, {})
-        for each in objects:
-            self.changed(each)
+        for item in objects:
+            self.changed(item)
 
     def changed(self, item: GroupMaker) -> None:
         """Take this for the newest version of an object."""
         namespace = item.metadata.namespace
         self._put(
             _name(item),
-            {(namespace, each.source, each.name, each.run): each.size for each in item.groups() if each.size},
+            {(namespace, group.source, group.name, group.run): group.size for group in item.groups() if group.size},
         )
 
     def deleted(self, item: GroupMaker) -> None:

@@ -109,19 +109,19 @@ class NodeCache:
         read, names = list[tuple[Node, KnownNode | None, KnownNode]](), {node.name for node in listing.unread}
         for node in objects:
             names.add(node.metadata.name)
-            known = self._nodes.get(node.metadata.name)
-            if known is None or not listing.precedes(known.node.metadata):
-                newer = self._read(node, known)
-                if newer is not known and self.synced:
-                    read.append((node, known, newer))
-                elif newer is not known:
+            cached = self._nodes.get(node.metadata.name)
+            if cached is None or not listing.precedes(cached.node.metadata):
+                newer = self._read(node, cached)
+                if newer is not cached and self.synced:
+                    read.append((node, cached, newer))
+                elif newer is not cached:
                     self._put(newer)
             yield
         for name in [name for name in self._nodes if name not in names]:
             self._remove(name)
-        for node, known, newer in read:
+        for node, cached, newer in read:
             now = self._nodes.get(newer.name)
-            if now is known:
+            if now is cached:
                 self._put(newer)
             elif now is None or not listing.precedes(now.node.metadata):  # a live reply came in between
                 self._put(self._read(node, now))
@@ -130,18 +130,18 @@ class NodeCache:
 
     def changed(self, item: Node) -> None:
         """Take this for the newest version of a node, unless a newer one is known."""
-        known = self._nodes.get(item.metadata.name)
-        if known is None or not is_older(item.metadata, known.node.metadata):
-            newer = self._read(item, known)
-            if newer is not known:
+        cached = self._nodes.get(item.metadata.name)
+        if cached is None or not is_older(item.metadata, cached.node.metadata):
+            newer = self._read(item, cached)
+            if newer is not cached:
                 self._put(newer)
 
-    def _read(self, item: Node, known: KnownNode | None) -> KnownNode:
-        """Return what the cache is to know by this version; `known` itself where that is nothing new."""
+    def _read(self, item: Node, cached: KnownNode | None) -> KnownNode:
+        """Return what the cache is to know by this version; `cached` itself where that is nothing new."""
         node, signs = bare(item), self._words.signs(item)
-        if known and (known.node, known.signs) == (node, signs):
-            return known  # a list shows all nodes anew, of which hardly any has changed
-        before = known.payloads if known and known.node.metadata.uid == item.metadata.uid else NodePayloads()
+        if cached and (cached.node, cached.signs) == (node, signs):
+            return cached  # a list shows all nodes anew, of which hardly any has changed
+        before = cached.payloads if cached and cached.node.metadata.uid == item.metadata.uid else NodePayloads()
         may_read = partial(self._changes.may_read, item.metadata.name)
         labels, annotations = item.metadata.labels or {}, item.metadata.annotations or {}
         payloads = before.reread(annotations, self._topologies, may_read)
@@ -153,17 +153,17 @@ class NodeCache:
         One topology is read in each step: that may take as long as others can wait.
         """
         for name in self._changes.tell(now):
-            known = self._nodes.get(name)
-            if known is not None and isinstance(known.payloads.topology.problem, RestlessTopology):
-                unread = replace(known.payloads, topology=Payload(None, known.payloads.topology.value))
-                annotations = known.node.metadata.annotations or {}
-                self._put(replace(known, payloads=unread.reread(annotations, self._topologies, lambda: True)))
+            cached = self._nodes.get(name)
+            if cached is not None and isinstance(cached.payloads.topology.problem, RestlessTopology):
+                unread = replace(cached.payloads, topology=Payload(None, cached.payloads.topology.value))
+                annotations = cached.node.metadata.annotations or {}
+                self._put(replace(cached, payloads=unread.reread(annotations, self._topologies, lambda: True)))
                 yield
 
-    def _put(self, known: KnownNode) -> None:
-        name = known.name
-        self._nodes[name] = known
-        location = locate(known.node, known.payloads, self._labels)
+    def _put(self, node: KnownNode) -> None:
+        name = node.name
+        self._nodes[name] = node
+        location = locate(node.node, node.payloads, self._labels)
         self.locations[name] = self._places.setdefault(location, location)
         if len(self._places) > 2 * len(self._nodes):  # most of them are of nodes that moved, or are gone
             self._places = {place: place for place in self.locations.values()}
@@ -171,8 +171,8 @@ class NodeCache:
 
     def deleted(self, item: Node) -> None:
         """Take this for the last version of a node that is gone."""
-        known = self._nodes.get(item.metadata.name)
-        if known and known.node.metadata.uid == item.metadata.uid:
+        cached = self._nodes.get(item.metadata.name)
+        if cached and cached.node.metadata.uid == item.metadata.uid:
             self._remove(item.metadata.name)
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
@@ -183,16 +183,16 @@ class NodeCache:
 
     def knows(self, metadata: ObjectMeta) -> bool:
         """Whether this is the version of a node that is known."""
-        known = self._nodes.get(metadata.name)
-        return known is not None and is_same_version(metadata, known.node.metadata)
+        cached = self._nodes.get(metadata.name)
+        return cached is not None and is_same_version(metadata, cached.node.metadata)
 
     def learn(self, item: Node) -> None:
         """Take in what a live reply shows; a node that is not known, or known as another one, is the watch's to tell.
 
         What the versions were between the known one and this one will never be heard of.
         """
-        known = self._nodes.get(item.metadata.name)
-        if known and known.node.metadata.uid == item.metadata.uid:
+        cached = self._nodes.get(item.metadata.name)
+        if cached and cached.node.metadata.uid == item.metadata.uid:
             self.changed(item)
             if not self._nodes[item.metadata.name].payloads.is_ledger_whole:
                 self._missed(item.metadata.name)

@@ -48,18 +48,18 @@ class PodCache:
         read, uids = list[tuple[Pod, GpuPod | None, GpuPod]](), {metadata.uid for metadata in listing.unread}
         for item in objects:
             uids.add(item.metadata.uid)
-            known = self._pods.get(item.metadata.uid)
-            if known is None or not listing.precedes(known.pod.metadata):
-                newer = self._news(item, known)
+            cached = self._pods.get(item.metadata.uid)
+            if cached is None or not listing.precedes(cached.pod.metadata):
+                newer = self._news(item, cached)
                 if newer and self.synced:
-                    read.append((item, known, newer))
+                    read.append((item, cached, newer))
                 elif newer:
-                    self._put(newer, known)
+                    self._put(newer, cached)
             yield
-        for item, known, newer in read:
+        for item, cached, newer in read:
             now = self._pods.get(newer.uid)
-            if now is known:
-                self._put(newer, known)
+            if now is cached:
+                self._put(newer, cached)
             elif now is None or not listing.precedes(now.pod.metadata):  # a live reply came in between
                 self._take(item, now)
         for metadata in listing.unread:
@@ -114,14 +114,14 @@ class PodCache:
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read: what was known stays, unless it is the pod's last (`gone`)."""
-        known = self._pods.get(metadata.uid)
-        if known is None:
+        cached = self._pods.get(metadata.uid)
+        if cached is None:
             self._tombstones.mention(metadata, gone=gone)
             self._touched(metadata.uid, set())
         elif gone:
-            self._remove(known.uid)
-            self._tombstones.put(known, gone=True)
-            self._touch(known)
+            self._remove(cached.uid)
+            self._tombstones.put(cached, gone=True)
+            self._touch(cached)
 
     def learn(self, item: Pod) -> None:
         """Take in what a live reply shows; a pod that is not known is the watch's to tell."""
@@ -198,11 +198,11 @@ class PodCache:
         self._touched(uid, {pod.node for pod in versions if pod and pod.node})
 
 
-def _is_same(item: Pod, known: Pod) -> bool:
+def _is_same(item: Pod, cached: Pod) -> bool:
     """Whether a pod is just as it is known; a list writes it a little shorter than a watch does."""
     return (
-        item.json_bytes <= known.json_bytes
-        and item.metadata == known.metadata
-        and item.status == known.status
-        and item.spec == known.spec
+        item.json_bytes <= cached.json_bytes
+        and item.metadata == cached.metadata
+        and item.status == cached.status
+        and item.spec == cached.spec
     )

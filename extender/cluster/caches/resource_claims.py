@@ -80,7 +80,7 @@ class ResourceClaims:
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all claims that exist."""
-        uids = {metadata.uid for metadata in (*(each.metadata for each in objects), *listing.unread)}
+        uids = {metadata.uid for metadata in (*(item.metadata for item in objects), *listing.unread)}
         for uid in [uid for uid in self._claims if uid not in uids]:
             self._put(uid, None)
         for item in objects:
@@ -89,7 +89,8 @@ class ResourceClaims:
     def changed(self, item: ResourceClaim) -> None:
         """Take this for the newest version of a claim; one that was deallocated holds nothing any more."""
         node, held = item.node, item.held
-        devices = tuple((node or each.pool, each.pool, each.device) for each in held)  # NVIDIA names pools after nodes
+        # NVIDIA names pools after nodes.
+        devices = tuple((node or result.pool, result.pool, result.device) for result in held)
         self._put(item.metadata.uid, _Holds(item.name, devices) if devices else None)
 
     def deleted(self, item: ResourceClaim) -> None:

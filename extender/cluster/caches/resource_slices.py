@@ -56,7 +56,7 @@ class ResourceSlices:
 
     def replaced(self, objects: Sequence[ResourceSlice], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all slices that exist."""
-        names = {metadata.name for metadata in (*(each.metadata for each in objects), *listing.unread)}
+        names = {metadata.name for metadata in (*(item.metadata for item in objects), *listing.unread)}
         for name in [name for name in self._slices if name not in names]:
             self._put(name, None)
         for item in objects:
@@ -77,12 +77,20 @@ class ResourceSlices:
 
     def gpu(self, pool: str, device: str) -> str | None:
         """Return the UUID of a device's GPU; `None` where nobody says."""
-        return next((each.gpus[device] for each in self._newest(pool) if device in each.gpus), None)
+        return next(
+            (resource_slice.gpus[device] for resource_slice in self._newest(pool) if device in resource_slice.gpus),
+            None,
+        )
 
     def taints(self, node: str) -> dict[str, str]:
         """Return UUID → what keeps pods off, of the node's GPUs."""
-        newest = (each for pool in self._pools_on.get(node, ()) for each in self._newest(pool) if each.node == node)
-        return {gpu: taint for each in newest for gpu, taint in each.taints.items()}
+        newest = (
+            resource_slice
+            for pool in self._pools_on.get(node, ())
+            for resource_slice in self._newest(pool)
+            if resource_slice.node == node
+        )
+        return {gpu: taint for resource_slice in newest for gpu, taint in resource_slice.taints.items()}
 
     def has(self, node: str) -> bool:
         """Whether the node publishes devices."""
@@ -95,8 +103,8 @@ class ResourceSlices:
 
     def _newest(self, pool: str) -> Iterator[_Slice]:
         slices = [self._slices[name] for name in sorted(self._pools.get(pool, ()))]
-        newest = max((each.generation for each in slices), default=0)
-        return (each for each in slices if each.generation == newest)
+        newest = max((resource_slice.generation for resource_slice in slices), default=0)
+        return (resource_slice for resource_slice in slices if resource_slice.generation == newest)
 
     def _put(self, name: str, after: _Slice | None) -> None:
         before = self._slices.pop(name, None)

@@ -32,7 +32,7 @@ MOST_OFFERS: Final = 1024
 
 
 @dataclass(slots=True)
-class Offer:
+class MemberOffer:
     """What one member was offered in one trial."""
 
     hold: Hold
@@ -41,7 +41,7 @@ class Offer:
     """`None`: no member of the trial has come to be bound yet."""
 
 
-Trial = dict[str, Offer | None]
+Trial = dict[str, MemberOffer | None]
 """By UID, in the order in which they were asked about; `None`: no node would do."""
 
 
@@ -103,26 +103,26 @@ class Gangs:
         """Take note of what a member is offered in this trial."""
         gang = self._gang(uid)
         if gang is not None and uid in gang.current:
-            gang.current[uid] = Offer(hold, request)
+            gang.current[uid] = MemberOffer(hold, request)
 
     def beside(self, uid: str) -> Collection[str]:
         """Return the UIDs of the other members of the current trial."""
         gang = self._gang(uid)
         return gang.current.keys() - {uid} if gang is not None else ()
 
-    def offered(self, uid: str, node: str) -> Offer | None:
+    def offered(self, uid: str, node: str) -> MemberOffer | None:
         """Return the last offer of a node to a member."""
         gang = self._gang(uid)
         trial = _trial_of(gang, uid, node) if gang is not None else None
         return trial[uid] if trial else None
 
-    def together(self, uid: str, node: str) -> Mapping[str, Offer]:
+    def together(self, uid: str, node: str) -> Mapping[str, MemberOffer]:
         """Return the offers of the trial in which a member was offered this node last, by UID, its own included."""
         gang = self._gang(uid)
         trial = _trial_of(gang, uid, node) if gang is not None else None
         return {member: offer for member, offer in (trial or {}).items() if offer is not None}
 
-    def newest(self, uid: str, node: str) -> Mapping[str, Offer]:
+    def newest(self, uid: str, node: str) -> Mapping[str, MemberOffer]:
         """Return the newest offer of each member since the trial before that one.
 
         Where kube-scheduler skips members, it cannot be told which of them a trial began with. Two offers of one GPU tell it.
@@ -131,8 +131,8 @@ class Gangs:
         trial = _trial_of(gang, uid, node) if gang is not None else None
         if gang is None or trial is None:
             return {}
-        first = max(0, next(at for at, other in enumerate(gang.trials) if other is trial) - 1)
-        later = (each.items() for each in gang.trials[first:])
+        first = max(0, next(at for at, earlier in enumerate(gang.trials) if earlier is trial) - 1)
+        later = (members.items() for members in gang.trials[first:])
         return {member: offer for members in later for member, offer in members if offer is not None}
 
     def decide(self, uid: str, node: str, *, may_bind: bool) -> None:

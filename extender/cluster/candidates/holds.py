@@ -36,11 +36,11 @@ class Held:
     shares: tuple[HeldShare, ...] = ()
 
     @classmethod
-    def of(cls, found: Placement, request: GpuRequest) -> Held:
+    def of(cls, placement: Placement, request: GpuRequest) -> Held:
         """Keep what a pod with this request gets by this placement: of GPUs that it shares only its shares."""
-        if found.shares:
-            return cls(shares=_shares_of(found, request))
-        return cls(sum(1 << position for position in found.gpus))
+        if placement.shares:
+            return cls(shares=_shares_of(placement, request))
+        return cls(sum(1 << position for position in placement.gpus))
 
     @property
     def touched(self) -> int:
@@ -82,11 +82,11 @@ class Hold:
 
     @classmethod
     def of(
-        cls, node: str, found: Placement, request: GpuRequest, expires: float, best: tuple[Ranked, ...] = ()
+        cls, node: str, placement: Placement, request: GpuRequest, expires: float, best: tuple[Ranked, ...] = ()
     ) -> Hold:
         """Hold what a pod with this request gets by this placement."""
-        gpus = sum(1 << position for position in found.gpus)
-        return cls(node, gpus, expires, found.value_lost, best, _shares_of(found, request))
+        gpus = sum(1 << position for position in placement.gpus)
+        return cls(node, gpus, expires, placement.value_lost, best, _shares_of(placement, request))
 
 
 class Holds:
@@ -167,6 +167,6 @@ def _by_node(holds: Iterable[Hold]) -> dict[str, Held]:
     return {node: Held(gpus[node], tuple(held)) for node, held in shares.items()}
 
 
-def _shares_of(found: Placement, request: GpuRequest) -> tuple[HeldShare, ...]:
-    places = zip(found.shares, request.memory_gib, strict=True)
+def _shares_of(placement: Placement, request: GpuRequest) -> tuple[HeldShare, ...]:
+    places = zip(placement.shares, request.memory_gib, strict=True)
     return tuple((position, gib, request.sharing_class) for position, gib in places)

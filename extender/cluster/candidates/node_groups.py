@@ -99,11 +99,11 @@ class NodeGroups:
 
     def _kind_of(self, name: str) -> Kind:
         kinds = self._kinds.get(name)
-        known = max(kinds, key=lambda kind: (kinds[kind], len(kind[0].node))) if kinds else self._gone.get(name)
+        kind = max(kinds, key=lambda kind: (kinds[kind], len(kind[0].node))) if kinds else self._gone.get(name)
         if declared := self._declared.get(name):
-            return declared, known[1] if known else self._plugin_mostly_chooses()
-        assert known is not None
-        return known
+            return declared, kind[1] if kind else self._plugin_mostly_chooses()
+        assert kind is not None
+        return kind
 
     def _plugin_mostly_chooses(self) -> bool:
         chosen = Counter(plugin_chooses for _, (_, plugin_chooses) in self._group_of.values())

@@ -38,7 +38,7 @@ class Placeholders:
 
     def by_pod(self) -> Mapping[str, Placeholder]:
         """Return them by the UID of the pod that each stands for."""
-        return MappingProxyType({found.stands_for.uid: found for found in self._by_uid.values()})
+        return MappingProxyType({placeholder.stands_for.uid: placeholder for placeholder in self._by_uid.values()})
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._by_uid

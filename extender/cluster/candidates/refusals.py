@@ -13,7 +13,7 @@ LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FilterRefusal:
     """What filter has said to a pod that no node will do for."""
 
     since: float
@@ -26,16 +26,16 @@ class Refusals:
     """By pod (UID)."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._refusals = FairTable[str, Refusal](limit)
+        self._refusals = FairTable[str, FilterRefusal](limit)
 
     def add(self, uid: str, reasons: frozenset[Reason], now: float, namespace: str = "") -> None:
         """Take note that no node will do; `namespace` is the pod's."""
         if before := self._refusals.get(uid):
             self._refusals.replace(uid, replace(before, reasons=reasons))
         else:
-            self._refusals.put(uid, namespace, Refusal(now, reasons))
+            self._refusals.put(uid, namespace, FilterRefusal(now, reasons))
 
-    def of(self, uid: str) -> Refusal | None:
+    def of(self, uid: str) -> FilterRefusal | None:
         """Return what has been said to a pod, if it ever was refused."""
         return self._refusals.get(uid)
 
@@ -45,11 +45,11 @@ class Refusals:
 
     def waits(self, now: float) -> dict[Reason, list[float]]:
         """Return how long the pods have waited that wait by each reason of their last refusal, in seconds."""
-        found: dict[Reason, list[float]] = {}
+        waits: dict[Reason, list[float]] = {}
         for refusal in self._refusals.values():
             for reason in refusal.reasons:
-                found.setdefault(reason, []).append(now - refusal.since)
-        return found
+                waits.setdefault(reason, []).append(now - refusal.since)
+        return waits
 
     def waiting(self) -> Counter[Reason]:
         """Count the pods that wait by each reason of their last refusal; a pod counts once for each."""

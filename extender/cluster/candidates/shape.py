@@ -134,13 +134,13 @@ class Shape:
         take of the ledger is not counted: it depends on their names.
         """
         shape, pods = self, 0
-        while isinstance(found := shape.decide(request), Placement) and found.gpus:
-            taken, shares, often = sum(1 << position for position in found.gpus), shape.shares, 1
+        while isinstance(verdict := shape.decide(request), Placement) and verdict.gpus:
+            taken, shares, often = sum(1 << position for position in verdict.gpus), shape.shares, 1
             if request.is_share:
-                shares, often = shares.filled(found.shares, request.memory_gib, request.sharing_class)
+                shares, often = shares.filled(verdict.shares, request.memory_gib, request.sharing_class)
             shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken, shares=shares)
             pods += often
-        return pods, found is not UNDECIDED
+        return pods, verdict is not UNDECIDED
 
     @property
     def breadth(self) -> int:

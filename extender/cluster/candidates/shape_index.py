@@ -142,9 +142,9 @@ class ShapeIndex:
 
     def like(self) -> ShapeIndex:
         """Return an empty one, whose verdicts count with the same pods to come."""
-        found = ShapeIndex()
-        found._to_come = self._to_come
-        return found
+        index = ShapeIndex()
+        index._to_come = self._to_come
+        return index
 
     def bucket_of(self, name: str) -> Bucket | None:
         """Return the bucket of a node, `None` when it is not known."""
@@ -351,12 +351,12 @@ class Order:
 
     def fitting(self, census: Census) -> Counter[Location]:
         """Return how many pods with this request the nodes of each location could take."""
-        found: Counter[Location] = Counter()
+        by_location: Counter[Location] = Counter()
         for bucket, nodes in census:
             if pods := self._pods(bucket):
                 for location, count in nodes.items():
-                    found[location] += count * pods
-        return found
+                    by_location[location] += count * pods
+        return by_location
 
     def _pods(self, bucket: Bucket) -> int:
         """Return how many pods fit on a node of this shape."""
@@ -388,14 +388,14 @@ class Order:
 
     def best_of(self, names: Iterable[str], bucket_of: Callable[[str], Bucket | None]) -> Iterator[Key]:
         """Yield those of a few names that fit, best first: the same, by looking each of them up."""
-        found = ((name, bucket) for name in names if (bucket := bucket_of(name)) is not None)
-        verdicts = ((name, bucket.shape, self.verdicts[bucket.serial]) for name, bucket in found)
+        buckets = ((name, bucket) for name in names if (bucket := bucket_of(name)) is not None)
+        verdicts = ((name, bucket.shape, self.verdicts[bucket.serial]) for name, bucket in buckets)
         keys = [(*_merits(shape, fits), name) for name, shape, fits in verdicts if isinstance(fits, Placement)]
         return iter(sorted(keys))
 
     def _list(self, merits: Merits) -> list[str]:
-        found = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))
-        return found
+        names = self._names[merits] = sorted(chain.from_iterable(bucket.names for bucket in self._alike[merits]))
+        return names
 
 
 def _spent(shape: Shape, to_come: DemandProfile | None) -> int:

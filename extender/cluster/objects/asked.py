@@ -25,7 +25,7 @@ _Asking = tuple[str, str | None, _Amounts, _Amounts]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodDemand:
     """What a pod takes of a node."""
 
     cpu_milli: int
@@ -42,7 +42,7 @@ class Asked:
     init_share: Part | None = None
 
 
-def asked_by(pod: Pod, resource: str = keys.GPU_RESOURCE) -> Asked:
+def asked_by(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodDemand:
     """Return what a pod asks for."""
     spec, whole, before = pod.spec, pod.spec.resources, pod.spec.init_containers
     read = _read if _size(spec) <= MAX_QUANTITIES else _read.__wrapped__
@@ -106,7 +106,7 @@ def _read(
     overhead: _Amounts,
     before: tuple[_Asking, ...] | None,
     containers: tuple[_Asking, ...],
-) -> Asked:
+) -> PodDemand:
     spec = PodSpec(
         containers=[*map(_container, containers)],
         init_containers=None if before is None else [*map(_container, before)],
@@ -118,15 +118,17 @@ def _read(
     try:
         asked = pod_request({}, containers_of(pod, resource))
     except RequestError:
-        return Asked(cpu, names_gpus, is_readable=False, spec=spec)
+        return PodDemand(cpu, names_gpus, is_readable=False, spec=spec)
     request = asked.request
     if not request.asks:
-        return Asked(cpu, names_gpus, is_readable=True, spec=spec)
+        return PodDemand(cpu, names_gpus, is_readable=True, spec=spec)
     if not request.is_share:
-        return Asked(cpu, names_gpus, is_readable=True, gpus=request.gpus, profile=request.profile, spec=spec)
+        return PodDemand(cpu, names_gpus, is_readable=True, gpus=request.gpus, profile=request.profile, spec=spec)
     starting = {each.name for each in asked.containers if each.init}
     init_share = next((Part(name, gib) for name, gib in asked.shares if name in starting), None)
-    return Asked(cpu, names_gpus, is_readable=True, gpus=0, shares=request.memory_gib, init_share=init_share, spec=spec)
+    return PodDemand(
+        cpu, names_gpus, is_readable=True, gpus=0, shares=request.memory_gib, init_share=init_share, spec=spec
+    )
 
 
 def _names_gpus(containers: tuple[_Asking, ...], resource: str) -> bool:

@@ -46,7 +46,7 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
         if labels.items() >= TOO_MANY_LABELS.items():
             return True
         same = (self.match_labels or {}).items() <= labels.items()
-        return same and all(each.is_met(labels) for each in self.match_expressions or ())
+        return same and all(expression.is_met(labels) for expression in self.match_expressions or ())
 
 
 class PodDisruptionBudgetSpec(msgspec.Struct, frozen=True):

@@ -83,8 +83,8 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     def held(self) -> tuple[Result, ...]:
         """The devices of NVIDIA's driver that it holds, by whomever it is reserved."""
         allocation = self.status.allocation
-        found = allocation.devices.results if allocation else None
-        return tuple(each for each in found or () if each.driver == DRIVER and not each.admin_access)
+        results = allocation.devices.results if allocation else None
+        return tuple(result for result in results or () if result.driver == DRIVER and not result.admin_access)
 
     @property
     def node(self) -> str | None:
@@ -131,15 +131,15 @@ class Device(msgspec.Struct, frozen=True):
     @property
     def gpu(self) -> str | None:
         """UUID of the GPU; `None` where nobody says."""
-        found = self.attributes and (self.attributes.parent_uuid or self.attributes.uuid)
-        return found.string if found else None
+        uuid = self.attributes and (self.attributes.parent_uuid or self.attributes.uuid)
+        return uuid.string if uuid else None
 
     @property
     def taint(self) -> str | None:
         """What keeps pods off the whole GPU."""
         if self.attributes is None or self.attributes.parent_uuid:
             return None
-        return next((str(each) for each in self.taints or () if each.effect in _KEEPS_PODS_AWAY), None)
+        return next((str(taint) for taint in self.taints or () if taint.effect in _KEEPS_PODS_AWAY), None)
 
 
 class Pool(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from extender.cluster.objects.asked import Asked, asked_by, containers_of
+from extender.cluster.objects.asked import PodDemand, asked_by, containers_of
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import (
@@ -202,7 +202,7 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, stopped: bool =
     )
 
 
-def lean(pod: Pod, asked: Asked) -> Pod:
+def lean(pod: Pod, asked: PodDemand) -> Pod:
     """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
 
     What says on which nodes it may be counts as long as it waits. What many pods say alike is one object for all.

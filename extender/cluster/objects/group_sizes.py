@@ -45,7 +45,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel"):
         return parallelism if self.completions is None else min(parallelism, self.completions)
 
 
-class Job(GroupMaker, frozen=True):
+class BatchJob(GroupMaker, frozen=True):
     """Kubernetes' own; only the pods of one with indexes name it as their group."""
 
     spec: JobSpec = JobSpec()
@@ -84,8 +84,8 @@ class JobSet(GroupMaker, frozen=True):
     def groups(self) -> Iterator[GroupName]:
         """Yield its groups, each with the pods of all its Jobs."""
         sizes: Counter[str] = Counter()
-        for each in self.spec.replicated_jobs or ():
-            sizes[each.group_name] += each.replicas * each.template.spec.pods
+        for jobs in self.spec.replicated_jobs or ():
+            sizes[jobs.group_name] += jobs.replicas * jobs.template.spec.pods
         for group, size in sizes.items():
             name = self.metadata.name if group == _NO_GROUP_OF_ITS_OWN else f"{self.metadata.name}/{group}"
             yield GroupName(GroupSource.JOB_SET, name, self.metadata.uid, size)
@@ -153,5 +153,5 @@ ROWS: Final = (
     Row(GroupSource.VOLCANO, VolcanoPodGroup, ("/apis/scheduling.volcano.sh/v1beta1/podgroups",)),
     Row(GroupSource.COSCHEDULING, CoschedulingPodGroup, ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",)),
     Row(GroupSource.JOB_SET, JobSet, ("/apis/jobset.x-k8s.io/v1alpha2/jobsets",)),
-    Row(GroupSource.JOB, Job, ("/apis/batch/v1/jobs",)),
+    Row(GroupSource.JOB, BatchJob, ("/apis/batch/v1/jobs",)),
 )

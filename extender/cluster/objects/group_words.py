@@ -173,8 +173,8 @@ class GroupWords:
             return GroupName(OURS, ours, _run(pod))
         if not _says_anything(pod):
             return None
-        found = next((group for row in self._rows if (group := row.read(pod))), None)
-        return None if found is not None and found.size == 1 else found
+        group = next((group for row in self._rows if (group := row.read(pod))), None)
+        return None if group is not None and group.size == 1 else group
 
 
 ALL_WORDS: Final = GroupWords()

@@ -59,8 +59,8 @@ class HealthWords:
 
     def signs(self, node: Node) -> tuple[Sign, ...]:
         """Return what a node says, what closes it first; mostly nothing."""
-        found = [*self._signs(node)]
-        return tuple(sorted(found, key=lambda sign: (sign.closes is None, sign.kind, sign.name))[:MAX_SIGNS])
+        signs = [*self._signs(node)]
+        return tuple(sorted(signs, key=lambda sign: (sign.closes is None, sign.kind, sign.name))[:MAX_SIGNS])
 
     def _signs(self, node: Node) -> Iterator[Sign]:
         for condition in node.status.conditions or ():

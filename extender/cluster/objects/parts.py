@@ -50,8 +50,8 @@ def of_record(record: PlacementRecord, started: Iterable[tuple[str, bool]]) -> P
     order = dict(started)
     order = {name: False for name in record.containers if name not in order} | order
     if record.memory_gib:
-        asked = [(name, record.memory_gib.get(name, 0), init) for name, init in order.items()]
-        return _by_gpu((record.containers[name][0], name, gib) for name, gib in side_by_side(asked))
+        memory = [(name, record.memory_gib.get(name, 0), init) for name, init in order.items()]
+        return _by_gpu((record.containers[name][0], name, gib) for name, gib in side_by_side(memory))
     return {gpu: all_of_it(name) for name in order for gpu in record.containers.get(name, ())}
 
 
@@ -66,7 +66,7 @@ def of_sharers(seen: Iterable[tuple[str, Sharer]]) -> Parts:
 def together(*several: Parts) -> Parts:
     """Return all of these; where they differ about one container on one GPU, the larger part."""
     most: dict[tuple[str, str], int | None] = {}
-    for gpu, part in ((gpu, part) for parts in several for gpu, found in parts.items() for part in found):
+    for gpu, part in ((gpu, part) for parts in several for gpu, of_gpu in parts.items() for part in of_gpu):
         key = gpu, part.container
         most[key] = larger(most[key], part.memory_gib) if key in most else part.memory_gib
     return _by_gpu((gpu, container, gib) for (gpu, container), gib in most.items())
@@ -83,12 +83,12 @@ def larger(one: int | None, other: int | None) -> int | None:
 
 def gib_of(parts: Parts) -> int:
     """Return what shares add up to; whole GPUs count nothing."""
-    return sum(part.memory_gib or 0 for found in parts.values() for part in found)
+    return sum(part.memory_gib or 0 for of_gpu in parts.values() for part in of_gpu)
 
 
 def are_shares(parts: Parts) -> bool:
     """Whether none of it is a whole GPU."""
-    return all(part.memory_gib is not None for found in parts.values() for part in found)
+    return all(part.memory_gib is not None for of_gpu in parts.values() for part in of_gpu)
 
 
 def has_one_gpu_each(parts: Parts) -> bool:
@@ -103,15 +103,15 @@ def containers_of(parts: Parts) -> dict[str, tuple[str, ...]]:
     >>> containers_of({"GPU-b": all_of_it("main"), "GPU-a": all_of_it("main")})
     {'main': ('GPU-a', 'GPU-b')}
     """
-    found: dict[str, list[str]] = {}
+    gpus_of: dict[str, list[str]] = {}
     for gpu, container in sorted((gpu, part.container) for gpu, of in parts.items() for part in of):
-        found.setdefault(container, []).append(gpu)
-    return {name: tuple(found[name]) for name in sorted(found)}
+        gpus_of.setdefault(container, []).append(gpu)
+    return {name: tuple(gpus_of[name]) for name in sorted(gpus_of)}
 
 
-def _by_gpu(found: Iterable[tuple[str, str, int | None]]) -> dict[str, tuple[Part, ...]]:
+def _by_gpu(takings: Iterable[tuple[str, str, int | None]]) -> dict[str, tuple[Part, ...]]:
     by_gpu: dict[str, tuple[Part, ...]] = {}
-    for gpu, container, gib in found:
+    for gpu, container, gib in takings:
         more = all_of_it(container) if gib is None else (Part(container, gib),)
         by_gpu[gpu] = tuple(sorted((*by_gpu[gpu], *more), key=_name)) if gpu in by_gpu else more
     return by_gpu

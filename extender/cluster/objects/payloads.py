@@ -13,7 +13,7 @@ from topology.annotations.records import Ledger, Observed, decode_ledger, decode
 from topology.annotations.status_codec import decode_status
 from topology.errors import PayloadError, UnsupportedVersion
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, NodeStatus
+from topology.node.status import DevicePluginStatus, NodeGpuStatus
 
 NO_TOPOLOGY = "no GPU topology is published"
 NOT_UNDERSTOOD = "is of a version that is not understood"
@@ -58,7 +58,7 @@ class NodePayloads:
     """All that others have written on a node for us to read, and our own ledger."""
 
     topology: Payload[NodeGpus] = Payload()
-    status: Payload[NodeStatus] = Payload()
+    status: Payload[NodeGpuStatus] = Payload()
     observed: Payload[Observed] = Payload()
     ledger: Payload[Ledger] = Payload()
     digest: str | None = None

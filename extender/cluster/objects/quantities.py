@@ -41,7 +41,9 @@ def requests(pod: Pod) -> Counter[str]:
     """Return resource → what the pod takes of it from its node, as kube-scheduler counts; raises `ValueError`."""
     asking = [*(pod.spec.init_containers or ()), *pod.spec.containers]
     listed = [pod.spec.resources, *(container.resources for container in asking)]
-    named = {*(pod.spec.overhead or ())}.union(*((*(each.limits or ()), *(each.requests or ())) for each in listed))
+    named = {*(pod.spec.overhead or ())}.union(
+        *((*(container.limits or ()), *(container.requests or ())) for container in listed)
+    )
     return Counter({resource: requested(pod, resource) for resource in sorted(named)})
 
 
@@ -55,11 +57,11 @@ def requested(pod: Pod, resource: str, read: Callable[[str | int], Amount] = qua
     running: Amount = 0
     widest: Amount = 0
     for container in pod.spec.init_containers or ():
-        asked = asked_by(container.resources.limits, container.resources.requests) or 0
+        amount = asked_by(container.resources.limits, container.resources.requests) or 0
         if container.restart_policy == "Always":
-            running += asked
+            running += amount
         else:
-            widest = max(widest, running + asked)
+            widest = max(widest, running + amount)
     for container in pod.spec.containers:
         running += asked_by(container.resources.limits, container.resources.requests) or 0
     whole = asked_by(pod.spec.resources.limits, pod.spec.resources.requests)
@@ -93,12 +95,12 @@ def whole_cpus(pod: Pod) -> dict[str, int]:
     if pod.spec.resources.requests or pod.spec.resources.limits or not all(map(_has_limits, containers)):
         return {}
     try:
-        asked = {each.name: _guaranteed(each) for each in containers}
+        cpus_of = {container.name: _guaranteed(container) for container in containers}
     except ValueError:
         return {}
-    if None in asked.values():
+    if None in cpus_of.values():
         return {}
-    return {name: int(cpus) for name, cpus in asked.items() if cpus and cpus.denominator == 1}
+    return {name: int(cpus) for name, cpus in cpus_of.items() if cpus and cpus.denominator == 1}
 
 
 def _has_limits(container: Container) -> bool:
@@ -110,7 +112,7 @@ def _guaranteed(container: Container) -> Fraction | None:
     """Return the CPU of a container that asks for all that it may use, else `None`."""
     limits, requests = container.resources.limits or {}, container.resources.requests or {}
     cpu, memory = (quantity(limits[resource]) for resource in ("cpu", "memory"))
-    same = all(quantity(requests.get(each, limits[each])) == quantity(limits[each]) for each in ("cpu", "memory"))
+    same = all(quantity(requests.get(name, limits[name])) == quantity(limits[name]) for name in ("cpu", "memory"))
     return cpu if same and cpu and memory else None
 
 

@@ -24,7 +24,7 @@ _UUID = re.compile(r'"uuid":"(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"'
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Kind:
+class TopologyKind:
     """What texts say that differ in the UUIDs alone."""
 
     topology_class: TopologyClass
@@ -34,15 +34,17 @@ class Kind:
     nics: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, node: NodeTopology, uuids: list[str], classes: TopologyClasses) -> Kind:
+    def of(cls, node: NodeTopology, uuids: list[str], classes: TopologyClasses) -> TopologyKind:
         """Return it by one of these texts, in which these UUIDs stand."""
         place = {uuid: number for number, uuid in enumerate(uuids)}
         domain = f"{node.domain.cluster_uuid}.{node.domain.clique_id}" if node.domain else None
-        return cls(classes.of(node), tuple(place.get(each, each) for each in node.devices), domain, nics_by_gpu(node))
+        return cls(
+            classes.of(node), tuple(place.get(device, device) for device in node.devices), domain, nics_by_gpu(node)
+        )
 
     def named(self, uuids: list[str]) -> tuple[str, ...]:
         """Return the devices of the node in whose text these UUIDs stand."""
-        return tuple(each if isinstance(each, str) else uuids[each] for each in self.devices)
+        return tuple(device if isinstance(device, str) else uuids[device] for device in self.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class NodeGpus:
     """What pods can get, by position: the GPUs, then the MIG slices."""
     digest: str
     """Of the text."""
-    kind: Kind
+    kind: TopologyKind
 
     @property
     def topology_class(self) -> TopologyClass:
@@ -70,7 +72,7 @@ class NodeGpus:
         """MIG slice → its GPU."""
         node = self.topology_class.node
         places = zip(self.devices[len(node) :], node.slices, strict=True)
-        return {uuid: self.devices[node.positions[each.gpu]] for uuid, each in places}
+        return {uuid: self.devices[node.positions[mig_slice.gpu]] for uuid, mig_slice in places}
 
     @property
     def domain(self) -> str | None:
@@ -98,7 +100,7 @@ class Topologies:
 
     def __init__(self, classes: TopologyClasses) -> None:
         self._classes = classes
-        self._kinds: WeakValueDictionary[bytes, Kind] = WeakValueDictionary()
+        self._kinds: WeakValueDictionary[bytes, TopologyKind] = WeakValueDictionary()
         """By what their texts have in common; those that some node still is of."""
 
     def read(self, text: str) -> NodeGpus:
@@ -111,6 +113,6 @@ class Topologies:
         devices = kind.named(uuids) if kind else ()
         if kind is None or len(set(devices)) < len(devices):  # no node has one UUID twice: whoever reads says so
             node = decode_topology(text)
-            kind = self._kinds[key] = Kind.of(node, uuids, self._classes)
+            kind = self._kinds[key] = TopologyKind.of(node, uuids, self._classes)
             devices = node.devices
         return NodeGpus(devices, digest(text), kind)

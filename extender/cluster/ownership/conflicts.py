@@ -34,7 +34,7 @@ def conflicts_of(
         for gpu, parts in named.items():
             if gpu not in refused:
                 there.setdefault(gpu, []).append((held, parts))
-    found = {
+    conflicts = {
         gpu: tuple(held.pod for held, _ in several)
         for gpu, several in there.items()
         if len(several) > 1 and not _go_together(several, memory_gib.get(gpu, 0))
@@ -42,10 +42,12 @@ def conflicts_of(
     crossing = silicon.crossing(there)
     for gpu in crossing:
         excluded = silicon.excluded_by((gpu,))
-        pods = {held.pod.uid: held.pod for other in crossing if other in excluded for held, _ in there[other]}
+        pods = {
+            held.pod.uid: held.pod for gpu_across in crossing if gpu_across in excluded for held, _ in there[gpu_across]
+        }
         if len(pods) > len(there[gpu]):  # one pod may have several of them
-            found[gpu] = tuple(pods[uid] for uid in sorted(pods))
-    return dict(sorted(found.items()))
+            conflicts[gpu] = tuple(pods[uid] for uid in sorted(pods))
+    return dict(sorted(conflicts.items()))
 
 
 def _all_named(held: Holding) -> Parts:
@@ -74,11 +76,11 @@ def hidden_gib(holdings: Iterable[Holding]) -> int:
 
 def hidden_slices(holdings: Iterable[Holding]) -> tuple[tuple[str, int], ...]:
     """Return how many slices these have that nobody can name, by profile."""
-    found = Counter[str]()
+    hidden = Counter[str]()
     for held in holdings:
         if held.pod.profile and held.hidden:
-            found[held.pod.profile] += held.hidden
-    return tuple(sorted(found.items()))
+            hidden[held.pod.profile] += held.hidden
+    return tuple(sorted(hidden.items()))
 
 
 def _hidden_shares(held: Holding) -> int:

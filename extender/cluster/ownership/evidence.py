@@ -24,14 +24,14 @@ class Evidence:
 
     def standing(self, claim: Claim) -> Standing:
         """Judge a claim of the node's ledger."""
-        known, ledger = self.known, self.known.payloads.ledger.value
-        reported_free = self.later_reports.shows_free(known, claim) or self._is_replaced(claim)
+        node, ledger = self.known, self.known.payloads.ledger.value
+        reported_free = self.later_reports.shows_free(node, claim) or self._is_replaced(claim)
         if pod := self.pods.get(claim.uid):
-            return standing_of_pod(pod, known.name, reported_free=reported_free)
+            return standing_of_pod(pod, node.name, reported_free=reported_free)
         return standing_of_tombstone(
             self.pods.tombstone(claim.uid),
-            known.name,
-            other_incarnation=ledger is not None and ledger.node_uid not in ("", known.node.metadata.uid),
+            node.name,
+            other_incarnation=ledger is not None and ledger.node_uid not in ("", node.node.metadata.uid),
             reported_free=reported_free,
         )
 

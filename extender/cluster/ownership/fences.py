@@ -56,10 +56,10 @@ class Fences:
         self._obstacles: dict[str, Obstacle] = {}
         """By UID of the pod."""
 
-    def lost(self, node: str, found: Payload[Ledger] | None) -> None:
+    def lost(self, node: str, ledger: Payload[Ledger] | None) -> None:
         """Take note of what is found on a node instead of its ledger, if that is news; `None`: it never had one."""
-        if node not in self._lost or self._lost[node][0] is not found:
-            self._lost[node] = found, 0 if found is None else self.now()
+        if node not in self._lost or self._lost[node][0] is not ledger:
+            self._lost[node] = ledger, 0 if ledger is None else self.now()
 
     def mended(self, node: str) -> None:
         """Take note that a node's ledger is whole, or that the node is gone."""

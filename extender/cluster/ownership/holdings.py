@@ -101,41 +101,41 @@ def holdings_of(
         claims_on.setdefault(claim.gpu, []).append(claim)
         by_uid.setdefault(claim.uid, []).append(claim)
     whole_ones, in_parts = _by_name(holders), _by_name_in_parts(sharers)
-    found = []
+    holdings = []
     for pod in sorted((pod for pod in pods if not pod.stopped), key=lambda pod: pod.uid):
         named = in_parts.get(pod.key, {}) if pod.shares else whole_ones.get(pod.key, {})
         namesakes = [claim for gpu in named for claim in claims_on.get(gpu, ()) if _is_namesakes(claim, pod)]
         is_all = namesakes and _is_all_of(pod, _with_init_share(pod, named))
         if is_all and all(evidence.has_replaced(pod, claim) for claim in namesakes):
             namesakes = []
-        seen = _with_init_share(pod, _without(named, namesakes) if namesakes else named)
+        seen = _with_init_share(pod, _minus_namesakes(named, namesakes) if namesakes else named)
         own = by_uid.get(pod.uid, ())
         claimed = of_claims(own) if own else {}
         is_about_it = evidence.is_about(pod, frozenset(seen))
         sharing_class = own[0].sharing_class if own else sharing_class_of(pod.pod) if pod.shares else ""
-        found.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it, is_here=is_here))
-    return tuple(found)
+        holdings.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it, is_here=is_here))
+    return tuple(holdings)
 
 
 def _by_name(holders: Mapping[str, Holder]) -> dict[tuple[str, str], Parts]:
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    gpus_of: dict[tuple[str, str], dict[str, str]] = {}
     for gpu, who in holders.items():
-        found.setdefault((who.namespace, who.name), {})[gpu] = who.container
-    return {key: whole(gpus) for key, gpus in found.items()}
+        gpus_of.setdefault((who.namespace, who.name), {})[gpu] = who.container
+    return {key: whole(gpus) for key, gpus in gpus_of.items()}
 
 
 def _by_name_in_parts(sharers: Mapping[str, tuple[Sharer, ...]]) -> dict[tuple[str, str], Parts]:
-    found: dict[tuple[str, str], list[tuple[str, Sharer]]] = {}
+    sharers_of: dict[tuple[str, str], list[tuple[str, Sharer]]] = {}
     for gpu, who in ((gpu, who) for gpu, several in sharers.items() for who in several):
-        found.setdefault((who.namespace, who.name), []).append((gpu, who))
-    return {key: of_sharers(seen) for key, seen in found.items()}
+        sharers_of.setdefault((who.namespace, who.name), []).append((gpu, who))
+    return {key: of_sharers(seen) for key, seen in sharers_of.items()}
 
 
 def _is_namesakes(claim: Claim, pod: GpuPod) -> bool:
     return claim.uid != pod.uid and (claim.namespace, claim.name) == pod.key
 
 
-def _without(named: Parts, namesakes: Iterable[Claim]) -> Parts:
+def _minus_namesakes(named: Parts, namesakes: Iterable[Claim]) -> Parts:
     """Return what is left to the pod of what is reported under its name: of a share its container tells whose it is."""
     theirs = {(claim.gpu, claim.container if claim.memory_gib is not None else None) for claim in namesakes}
     left = {

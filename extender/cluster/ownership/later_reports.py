@@ -86,5 +86,5 @@ class LaterReports:
             return False
         return baseline.namesake == pod.uid and baseline.precedes(known.report)
 
-    def _namesake(self, known: KnownNode, claim: Claim) -> str | None:
-        return self._runs_as((claim.namespace, claim.name), known.name)
+    def _namesake(self, node: KnownNode, claim: Claim) -> str | None:
+        return self._runs_as((claim.namespace, claim.name), node.name)

@@ -108,17 +108,17 @@ def _add(on: dict[str, dict[tuple[str, str], Taker]], held: Holding, parts: Part
     pod = held.pod
     for gpu in on.keys() & parts.keys():
         for part in parts[gpu]:
-            known, gib = on[gpu].get((pod.uid, part.container)), part.memory_gib
-            if known is not None:
-                gib = larger(known.memory_gib, gib)
+            taker, gib = on[gpu].get((pod.uid, part.container)), part.memory_gib
+            if taker is not None:
+                gib = larger(taker.memory_gib, gib)
             on[gpu][pod.uid, part.container] = Taker(pod.uid, *pod.key, part.container, gib, held.sharing_class)
 
 
 def _seen(sharers: Iterable[Sharer]) -> Counter[tuple[tuple[str, str], str]]:
-    found = Counter[tuple[tuple[str, str], str]]()
+    parts_seen = Counter[tuple[tuple[str, str], str]]()
     for who in sharers:
-        found[(who.namespace, who.name), who.container] += who.parts
-    return found
+        parts_seen[(who.namespace, who.name), who.container] += who.parts
+    return parts_seen
 
 
 def _add_seen(

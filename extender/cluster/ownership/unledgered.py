@@ -24,8 +24,8 @@ def unledgered_of(
     """
     standing = [claim for claim, how in claims if how is not Standing.FREE]
     missing = [claim for held in holdings if not held.has_all_claims for claim in held.claims()]
-    found = [*missing, *_left_behind(claims, holdings, holders, sharers)]
-    return going_together([*standing, *reversed(found)])[len(standing) :] if found else []
+    unledgered = [*missing, *_left_behind(claims, holdings, holders, sharers)]
+    return going_together([*standing, *reversed(unledgered)])[len(standing) :] if unledgered else []
 
 
 def _left_behind(

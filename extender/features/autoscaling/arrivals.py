@@ -13,7 +13,7 @@ from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.errors import RequestError
 
 
@@ -27,7 +27,7 @@ class Arrivals:
     def answer_to(self, placeholder: Placeholder, pod: GpuPod, now: Instant) -> str | None:
         """Return the name of the node that came for a pod and that its placeholder must not outlive."""
         try:
-            request = Asked.read(self.state, pod.pod, now).request
+            request = PodContext.read(self.state, pod.pod, now).request
         except RequestError:
             return None
         with self.state.effort.bounded():
@@ -39,7 +39,7 @@ class Arrivals:
     def _take(self, groups: set[str], since: str, uid: str) -> str | None:
         """Return the oldest node of these groups that is as new as that, and answers nobody else."""
         label, nodes = self.state.node_groups.label, self.state.nodes
-        every = (known.node.metadata for name in nodes if (known := nodes.get(name)))
+        every = (node.node.metadata for name in nodes if (node := nodes.get(name)))
         came = [
             (metadata.creation_timestamp or "", metadata.name, metadata.uid)
             for metadata in every

@@ -38,14 +38,14 @@ from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
-from extender.telemetry.metrics import Declaration, Kind, Metrics
+from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
 NODE_REQUESTS: Final = Declaration(
     "gputopo_node_requests",
     "Placeholders for autoscalers, by outcome.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("outcome",),
     values=tuple(product(("asked", "failed", "served", "withdrawn", "expired"))),
 )
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LastRefusal:
     """A pod's last refusal."""
 
     by: Collection[str]
@@ -83,7 +83,7 @@ class Autoscaling(Feature):
     clock: Clock
     settings: AutoscalingSettings
     every_seconds: float = 1.0
-    _refused: FairTable[str, Refused] = field(default_factory=lambda: FairTable(WAITING))
+    _refused: FairTable[str, LastRefusal] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""
     _standing: dict[str, Placeholder] = field(default_factory=dict)
     """By the UID of the pod that waits, as of the last round."""
@@ -123,7 +123,7 @@ class Autoscaling(Feature):
         metadata = args.pod.metadata
         is_nominated = args.pod.status.nominated_node_name
         if is_refusal(result) and not is_nominated and self.state.memory.refusals.of(metadata.uid) is not None:
-            self._refused.put(metadata.uid, metadata.namespace, Refused([*args.names], self.clock()))
+            self._refused.put(metadata.uid, metadata.namespace, LastRefusal([*args.names], self.clock()))
 
     def after_bind(self, target: BindTarget, bound: Bound) -> None:
         """Begin the next round: the pod's placeholder, if it has one, goes before it asks for a node more."""
@@ -227,7 +227,7 @@ class Autoscaling(Feature):
         refusal = self.state.memory.refusals.of(uid)
         return math.inf if refusal is None else refusal.since
 
-    async def _do_without(self, pod: GpuPod, why: NoNeed, refused: Refused, now: Instant) -> None:
+    async def _do_without(self, pod: GpuPod, why: NoNeed, refused: LastRefusal, now: Instant) -> None:
         """Withdraw a placeholder whose pod waits for what autoscalers see themselves, or for what no node cures.
 
         A reason that was told before there was the placeholder is old news: another extender may have heard a newer one.

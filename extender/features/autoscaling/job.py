@@ -51,14 +51,16 @@ def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings:
     metadata, spec = pod["metadata"], pod["spec"]
     stands_for = StandsFor(metadata["namespace"], metadata["name"], metadata["uid"])
     annotations = {keys.PLACEHOLDER_FOR: str(stands_for)}
-    containers = [_container(each, resource, settings.image) for each in spec["containers"]]
+    containers = [_container(container, resource, settings.image) for container in spec["containers"]]
     for amounts in containers[0]["resources"].values():
         amounts[resource] = str(need.gpus)
     template = {
         **{name: spec[name] for name in _COPIED if name in spec},
         "affinity": {"nodeAffinity": _within(spec.get("affinity", {}).get("nodeAffinity", {}), label, need.groups)},
         "containers": containers,
-        "initContainers": [_container(each, resource, settings.image) for each in spec.get("initContainers", [])],
+        "initContainers": [
+            _container(container, resource, settings.image) for container in spec.get("initContainers", [])
+        ],
         "priorityClassName": settings.priority_class,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
@@ -86,13 +88,13 @@ def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings:
 
 def _container(container: Json, resource: str, image: str) -> Json:
     """Keep what it takes of a node beside GPUs."""
-    asked = container.get("resources", {})
+    resources = container.get("resources", {})
     return {
         "name": container["name"],
         "image": image,
         **({"restartPolicy": container["restartPolicy"]} if "restartPolicy" in container else {}),
         "resources": {
-            kind: {name: amount for name, amount in asked.get(kind, {}).items() if name != resource}
+            kind: {name: amount for name, amount in resources.get(kind, {}).items() if name != resource}
             for kind in ("requests", "limits")
         },
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

@@ -15,7 +15,7 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Reason
 from topology.request.gpu_request import GpuRequest
@@ -66,14 +66,14 @@ class FreeCounts:
 
     def of(self, name: str) -> int:
         """Return what the device plugin offers on a node less what the pods there have asked for."""
-        found = self._known.get(name)
-        if found is None:
-            found = self._known[name] = self._count(name)
-        return found
+        count = self._known.get(name)
+        if count is None:
+            count = self._known[name] = self._count(name)
+        return count
 
     def _count(self, name: str) -> int:
-        known = self._state.nodes.get(name)
-        offered = (known.node.status.allocatable or {}).get(self._state.resource, "0") if known else "0"
+        node = self._state.nodes.get(name)
+        offered = (node.node.status.allocatable or {}).get(self._state.resource, "0") if node else "0"
         taken = sum(pod.gpus or 0 for pod in self._state.pods.bound_to(name) if not pod.ended)
         return max(0, int(offered) - taken) if offered.isascii() and offered.isdigit() and len(offered) < 10 else 0
 
@@ -86,17 +86,17 @@ def need_of(
     if refusal is None or not refusal.reasons & WIRES:
         return NoNeed.OTHER_REASON
     try:
-        asked = Asked.read(state, pod.pod, now)
+        context = PodContext.read(state, pod.pod, now)
     except RequestError:
         return NoNeed.OTHER_REASON
-    if asked.request.is_share:  # what of a new node may be shared is not known before its agent tells
+    if context.request.is_share:  # what of a new node may be shared is not known before its agent tells
         return NoNeed.OTHER_REASON
-    if counts.most_of(refused_by) < asked.request.gpus:
+    if counts.most_of(refused_by) < context.request.gpus:
         return NoNeed.SEEN_BY_COUNT
-    if asked.group is not None and asked.group.required:
+    if context.group is not None and context.group.required:
         return NoNeed.DOMAIN
     with state.effort.bounded():
-        groups = state.node_groups.would_take(asked.request)
+        groups = state.node_groups.would_take(context.request)
     if not groups:
         return NoNeed.NO_GROUP
     free = _most_free_by_group(state, refused_by, counts)
@@ -104,18 +104,18 @@ def need_of(
     if not larger:
         return NoNeed.NO_LARGER
     return Need(
-        gpus=max(asked.request.gpus, *(free.get(group.name, 0) + 1 for group in larger)),
+        gpus=max(context.request.gpus, *(free.get(group.name, 0) + 1 for group in larger)),
         groups=tuple(group.name for group in larger),
-        request=asked.request,
-        pods_per_node=max(1, min(group.empty.how_many_fit(asked.request)[0] for group in larger)),
+        request=context.request,
+        pods_per_node=max(1, min(group.empty.how_many_fit(context.request)[0] for group in larger)),
     )
 
 
 def _most_free_by_group(state: ClusterState, names: Iterable[str], counts: FreeCounts) -> dict[str, int]:
     """Return group → most free; a node that has not published its topology counts: it may be the one that was asked for."""
-    label, views, found = state.node_groups.label, state.views, dict[str, int]()
+    label, views, most = state.node_groups.label, state.views, dict[str, int]()
     for name in names:
         group = (views[name].node.metadata.labels or {}).get(label) if name in views else None
         if group:
-            found[group] = max(found.get(group, 0), counts.of(name))
-    return found
+            most[group] = max(most.get(group, 0), counts.of(name))
+    return most

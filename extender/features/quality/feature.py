@@ -163,9 +163,9 @@ def best_gb_per_s(topology_class: TopologyClass, gpus: int) -> float | None:
     `None` as long as the search for it goes on.
     """
     every = (1 << len(topology_class.node)) - 1
-    found = decide(Situation(topology_class, every), GpuRequest(gpus))
-    if found is UNDECIDED:
+    best = decide(Situation(topology_class, every), GpuRequest(gpus))
+    if best is UNDECIDED:
         return None
-    assert isinstance(found, Placement), "so many GPUs were just given away"
-    assert found.bandwidth, "there are several"
-    return found.bandwidth.point
+    assert isinstance(best, Placement), "so many GPUs were just given away"
+    assert best.bandwidth, "there are several"
+    return best.bandwidth.point

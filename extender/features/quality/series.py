@@ -8,14 +8,14 @@ from statistics import fmean
 from typing import Final
 
 from extender.inspect.fragmentation import Fits
-from extender.telemetry.metrics import Declaration, Kind
+from extender.telemetry.metrics import Declaration, SeriesKind
 from topology.placement.verdict import Reason
 from topology.request.gpu_request import Communication
 
 BANDWIDTH_RATIO: Final = Declaration(
     "gputopo_placement_bandwidth_ratio",
     "Predicted bandwidth of a pod's GPUs (two or more), relative to the best that its node has when empty.",
-    Kind.HISTOGRAM,
+    SeriesKind.HISTOGRAM,
     labels=("communication",),
     values=tuple(product(Communication)),
     buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0),
@@ -23,20 +23,20 @@ BANDWIDTH_RATIO: Final = Declaration(
 LOSS: Final = Declaration(
     "gputopo_placement_loss",
     "What a placement costs future pods, times λ: the deduction from its score.",
-    Kind.HISTOGRAM,
+    SeriesKind.HISTOGRAM,
     buckets=(0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
 )
 WAITING_SECONDS: Final = Declaration(
     "gputopo_waiting_seconds",
     "Time since the first refusal of the pods that wait now, per reason of their last one.",
-    Kind.GAUGE,
+    SeriesKind.GAUGE,
     labels=("reason", "of"),
     values=tuple(product(Reason, ("longest", "mean"))),
 )
 ROOM: Final = Declaration(
     "gputopo_fragmentation_pods",
     "Pods of so many GPUs, with NVLink if there are several, that would fit.",
-    Kind.GAUGE,
+    SeriesKind.GAUGE,
     labels=("gpus", "when"),
 )
 """It has no series of sizes that no machine has room for."""

@@ -23,16 +23,16 @@ from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
 from extender.kubernetes.events import EventRecorder, PodName
-from extender.kubernetes.eviction import Answer, evict
+from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
-from extender.telemetry.metrics import Declaration, Kind, Metrics
+from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
 
 EVICTIONS: Final = Declaration(
     "gputopo_evictions",
     "Evictions of pods on sick GPUs, by answer.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("answer",),
-    values=tuple(product(Answer)),
+    values=tuple(product(EvictionOutcome)),
 )
 TOLD_SECONDS: Final = 3600.0
 """The API server forgets events after that. What is older when an extender starts is no news any more."""
@@ -93,30 +93,30 @@ class SickGpus(Feature):
     async def round(self) -> None:
         """Tell what is new, and evict at most one pod."""
         await in_short_turns(self.state.refreshing())
-        found = list(stricken_pods(self.state))
-        self._tell(found)
+        stricken = list(stricken_pods(self.state))
+        self._tell(stricken)
         if self.may_evict:
-            asking = (stricken for stricken in found if stricken.pod.asks_for_eviction and stricken.pod.is_alive)
+            asking = (stricken for stricken in stricken if stricken.pod.asks_for_eviction and stricken.pod.is_alive)
             await self._evict_next([stricken for stricken in asking if stricken.is_certain])
 
-    def _tell(self, found: list[Stricken]) -> None:
-        told = self._told if self._told is not None else frozenset(self._old_cases(found))
+    def _tell(self, stricken: list[Stricken]) -> None:
+        told = self._told if self._told is not None else frozenset(self._old_cases(stricken))
         recorded = set[Case]()
-        for each in found:
-            news = tuple(gpu for gpu in each.gpus if (each.pod.uid, gpu.uuid, gpu.since) not in told)
-            if news and self._tell_of(stricken := replace(each, gpus=news)):
-                recorded.update(_cases([stricken]))
-        self._told = told.intersection(_cases(found)) | recorded
+        for affected in stricken:
+            news = tuple(gpu for gpu in affected.gpus if (affected.pod.uid, gpu.uuid, gpu.since) not in told)
+            if news and self._tell_of(newly := replace(affected, gpus=news)):
+                recorded.update(_cases([newly]))
+        self._told = told.intersection(_cases(stricken)) | recorded
 
-    def _old_cases(self, found: list[Stricken]) -> Iterator[Case]:
+    def _old_cases(self, stricken: list[Stricken]) -> Iterator[Case]:
         now = self.clock().wall
-        return (case for case in _cases(found) if now - case[2] > TOLD_SECONDS)
+        return (case for case in _cases(stricken) if now - case[2] > TOLD_SECONDS)
 
     def _tell_of(self, news: Stricken) -> bool:
         """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
         fate = STAYS if not news.pod.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
         of_pod = events.gpu_sick(_named(news.pod), news, fate)
-        of_group = [events.member_sick(_named(other), news) for other in companions(self.state, news.pod)]
+        of_group = [events.member_sick(_named(member), news) for member in companions(self.state, news.pod)]
         if not all(self.events.record(event) for event in (of_pod, *of_group)):
             return False
         gpus = [gpu.uuid for gpu in news.gpus]
@@ -125,32 +125,32 @@ class SickGpus(Feature):
 
     async def _evict_next(self, asking: list[Stricken]) -> None:
         """Try the one that has waited longest; a refusal costs no other pod its turn."""
-        self._evictions.keep_only({each.pod.uid for each in asking})
+        self._evictions.keep_only({affected.pod.uid for affected in asking})
         now = self.clock().monotonic
-        due = [each for each in asking if self._evictions.may_begin(each.pod.uid, now)]
+        due = [affected for affected in asking if self._evictions.may_begin(affected.pod.uid, now)]
         if not due or now < self._next_eviction:
             return
-        first = min(due, key=lambda each: self._evictions.not_before(each.pod.uid))
+        first = min(due, key=lambda affected: self._evictions.not_before(affected.pod.uid))
         answer, why = await evict(self.send, _named(first.pod))
         self.metrics.count(EVICTIONS, answer)
         self._take_note(first, answer, why, self.clock().monotonic)
 
-    def _take_note(self, found: Stricken, answer: Answer, why: str, now: float) -> None:
-        uid, pod = found.pod.uid, "/".join(found.pod.key)
-        log.warning("asked for an eviction", pod=pod, uid=uid, node=found.node, answer=str(answer), why=why)
-        self._evictions.failed(uid, now, found.pod.key[0])
-        if is_last := answer is Answer.REFUSED or self._evictions.failures(uid) >= TRIES:
-            self._evictions.give_up(uid, found.pod.key[0])
-        if answer is Answer.EVICTED:
+    def _take_note(self, stricken: Stricken, answer: EvictionOutcome, why: str, now: float) -> None:
+        uid, pod = stricken.pod.uid, "/".join(stricken.pod.key)
+        log.warning("asked for an eviction", pod=pod, uid=uid, node=stricken.node, answer=str(answer), why=why)
+        self._evictions.failed(uid, now, stricken.pod.key[0])
+        if is_last := answer is EvictionOutcome.REFUSED or self._evictions.failures(uid) >= TRIES:
+            self._evictions.give_up(uid, stricken.pod.key[0])
+        if answer is EvictionOutcome.EVICTED:
             self._next_eviction = now + PACE_SECONDS
-            self.events.record(events.evicted(_named(found.pod), found))
-        elif answer is not Answer.GONE:
+            self.events.record(events.evicted(_named(stricken.pod), stricken))
+        elif answer is not EvictionOutcome.GONE:
             rest = "it is not tried again" if is_last else "it is tried again"
-            self.events.record(events.not_evicted(_named(found.pod), f"{why}; {rest}"))
+            self.events.record(events.not_evicted(_named(stricken.pod), f"{why}; {rest}"))
 
 
-def _cases(found: list[Stricken]) -> Iterator[Case]:
-    return ((each.pod.uid, gpu.uuid, gpu.since) for each in found for gpu in each.gpus)
+def _cases(stricken: list[Stricken]) -> Iterator[Case]:
+    return ((affected.pod.uid, gpu.uuid, gpu.since) for affected in stricken for gpu in affected.gpus)
 
 
 def _named(pod: GpuPod) -> PodName:

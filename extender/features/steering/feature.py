@@ -20,9 +20,9 @@ from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
-from extender.planning.plan import Course, Wanted, plan_queue
+from extender.planning.plan import Assignment, PendingPod, plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
-from extender.telemetry.metrics import Declaration, Kind, Metrics
+from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
 from extender.verbs.preparing import prepare_request
 from extender.verbs.wire import ExtenderArgs
 from topology.effort import Allowance, Search
@@ -30,7 +30,7 @@ from topology.effort import Allowance, Search
 NOMINATIONS: Final = Declaration(
     "gputopo_nominations",
     "Nominations of nodes for waiting pods, by outcome.",
-    Kind.COUNTER,
+    SeriesKind.COUNTER,
     labels=("outcome",),
     values=tuple(product(("made", "failed", "served", "elsewhere", "lost", "withdrawn"))),
 )
@@ -123,9 +123,9 @@ class Steering(Feature):
         if self._is_due(now):
             await in_turns(self._prepare())
         if self._is_due(self.clock().monotonic):
-            courses = self._plan()
-            self._writing += len(courses)
-            await self._all(map(self._nominate, courses))
+            assignments = self._plan()
+            self._writing += len(assignments)
+            await self._all(map(self._nominate, assignments))
 
     def _is_due(self, now: float) -> bool:
         """Whether there is a queue, or the rest of one, that takes kube-scheduler long, and room for another batch."""
@@ -134,7 +134,7 @@ class Steering(Feature):
         is_queue = bool(ahead) or waiting >= settings.queue
         is_asked = now - self._asked_at < LIVELY_SECONDS
         is_dear = self._looked_at >= settings.nodes
-        is_of_use = now >= self.nominations.worth.paused_until
+        is_of_use = now >= self.nominations.breaker.paused_until
         is_behind = bool(ahead) and now - median_low(ahead) >= BEHIND_SECONDS
         return (
             is_queue
@@ -151,7 +151,7 @@ class Steering(Feature):
         for wanted in self._wanted(self.clock()):
             yield from prepare_request(self.state, wanted.request, wanted.pod.metadata.namespace, allowance)
 
-    def _wanted(self, now: Instant) -> list[Wanted]:
+    def _wanted(self, now: Instant) -> list[PendingPod]:
         self._left_until = {uid: until for uid, until in self._left_until.items() if until > now.monotonic}
         return next_wanted(
             self.state,
@@ -162,27 +162,27 @@ class Steering(Feature):
             may_begin=lambda pod: self._may_begin(pod, now.monotonic),
         )
 
-    def _plan(self) -> list[Course]:
+    def _plan(self) -> list[Assignment]:
         """Plan the next pods, and hold what they are to get."""
         now = self.clock()
         wanted = self._wanted(now)
         if not wanted:
             return []
         with self.state.effort.bounded():
-            courses = plan_queue(NodesOfCluster(self.state), wanted, on_their_way(self.state, now))
-        for course in courses:
-            self.nominations.hold(course, now.monotonic)
-        planned = {course.pod.metadata.uid for course in courses}
+            assignments = plan_queue(NodesOfCluster(self.state), wanted, on_their_way(self.state, now))
+        for assignment in assignments:
+            self.nominations.hold(assignment, now.monotonic)
+        planned = {assignment.pod.metadata.uid for assignment in assignments}
         without = {each.pod.metadata.uid for each in wanted} - planned
         self._left_until |= dict.fromkeys(without, now.monotonic + NO_PLACE_SECONDS)
-        return courses
+        return assignments
 
     def _may_begin(self, pod: GpuPod, now: float) -> bool:
         return pod.uid not in self._left_until and self.nominations.may_begin(pod, now)
 
-    async def _nominate(self, course: Course) -> None:
+    async def _nominate(self, assignment: Assignment) -> None:
         try:
-            is_made = await self._drive(self.nominations.nominate(course, self.clock().monotonic))
+            is_made = await self._drive(self.nominations.nominate(assignment, self.clock().monotonic))
         finally:
             self._writing -= 1
         self.metrics.count(NOMINATIONS, "made" if is_made else "failed")

@@ -19,9 +19,9 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.steering.worth import Worth
+from extender.features.steering.worth import NominationBreaker
 from extender.kit.backoff import Backoff, Pauses
-from extender.planning.plan import Course
+from extender.planning.plan import Assignment
 
 BEFORE_OWNER_PAUSES: Final = 3
 """Nominations in a row that came to nothing, of pods of one owner: one alone may have been a race that kube-scheduler won."""
@@ -55,7 +55,7 @@ class Nominations:
     state: ClusterState
     life_seconds: float
     """For which GPUs are held for a pod that was nominated, before kube-scheduler asks."""
-    worth: Worth = field(default_factory=Worth)
+    breaker: NominationBreaker = field(default_factory=NominationBreaker)
     """Of those that this process has made."""
     _made: dict[str, _Made] = field(default_factory=dict)
     _pods: Backoff = field(default_factory=lambda: Backoff(_OF_POD))
@@ -77,23 +77,23 @@ class Nominations:
         """Return the pods that kube-scheduler is yet to ask about."""
         return frozenset(uid for uid, made in self._made.items() if not made.is_asked)
 
-    def hold(self, course: Course, now: float) -> None:
-        """Keep the GPUs of a course from others, until kube-scheduler asks for its pod or the time is over."""
-        ranked = (Ranked(course.node, course.placement),)
-        hold = Hold.of(course.node, course.placement, course.request, now + self.life_seconds, ranked)
-        self.state.holds.put(course.pod.metadata.uid, hold)
+    def hold(self, assignment: Assignment, now: float) -> None:
+        """Keep the GPUs of a assignment from others, until kube-scheduler asks for its pod or the time is over."""
+        ranked = (Ranked(assignment.node, assignment.placement),)
+        hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
+        self.state.holds.put(assignment.pod.metadata.uid, hold)
 
-    def nominate(self, course: Course, now: float) -> Step[bool]:
+    def nominate(self, assignment: Assignment, now: float) -> Step[bool]:
         """Write a nomination for which GPUs are held; returns whether it stands."""
-        metadata, holds = course.pod.metadata, self.state.holds
-        if holds.own(metadata.uid, course.node, now) != course.gpus:
+        metadata, holds = assignment.pod.metadata, self.state.holds
+        if holds.own(metadata.uid, assignment.node, now) != assignment.gpus:
             return False  # kube-scheduler was faster
-        reply = yield _intent(course.pod, course.node)
+        reply = yield _intent(assignment.pod, assignment.node)
         if isinstance(reply, Done) and isinstance(reply.value, Pod):
-            self._made[metadata.uid] = _Made(metadata.namespace, course.node, now, now, is_own=True)
+            self._made[metadata.uid] = _Made(metadata.namespace, assignment.node, now, now, is_own=True)
             self.state.pods.learn(reply.value)
             return True
-        if holds.own(metadata.uid, course.node, now) == course.gpus:
+        if holds.own(metadata.uid, assignment.node, now) == assignment.gpus:
             holds.release(metadata.uid)
         return False
 
@@ -107,7 +107,7 @@ class Nominations:
         if made is None:
             return False  # the watch was faster: `ended` has counted it
         if made.is_own:
-            self.worth.ended(pod.key[0], now, came_true=False)
+            self.breaker.ended(pod.key[0], now, came_true=False)
         self._pause(pod, now)
         return True
 
@@ -124,7 +124,7 @@ class Nominations:
             elif pod is not None:
                 self._pause(pod, now)
             if made.is_own:
-                self.worth.ended(made.namespace, now, came_true=is_served)
+                self.breaker.ended(made.namespace, now, came_true=is_served)
                 yield "served" if is_served else "elsewhere" if pod and pod.node else "lost"
 
     def overdue(self, now: float) -> list[GpuPod]:
@@ -133,7 +133,7 @@ class Nominations:
 
     def may_begin(self, pod: GpuPod, now: float) -> bool:
         """Whether no pause keeps the pod from being nominated: its own, or that of its owner or namespace."""
-        if now < self.worth.paused_until_in(pod.key[0]):
+        if now < self.breaker.paused_until_in(pod.key[0]):
             return False
         return self._pods.may_begin(pod.uid, now) and self._owners.may_begin(owner_of(pod.pod), now)
 

@@ -53,7 +53,7 @@ class _OfNamespace:
 
 
 @dataclass(slots=True)
-class Worth:
+class NominationBreaker:
     """What came of the nominations of one extender."""
 
     _pause: _Pause = field(default_factory=_Pause)
@@ -68,8 +68,8 @@ class Worth:
 
     def paused_until_in(self, namespace: str) -> float:
         """Until when the pods of a namespace are left to kube-scheduler."""
-        found = self._of.get(namespace)
-        return found.pause.until if found else 0.0
+        record = self._of.get(namespace)
+        return record.pause.until if record else 0.0
 
     def ended(self, namespace: str, now: float, *, came_true: bool) -> None:
         """Take note of the end of a nomination of a pod in this namespace."""

@@ -28,7 +28,7 @@ from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
-from extender.verbs.asked import Asked
+from extender.verbs.asked import PodContext
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.names import Names, Written
 from extender.verbs.preparing import ranked
@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class OwnerRefusal:
     """The last refusal of a pod, which stands for all of its owner's."""
 
     uid: str
@@ -91,7 +91,7 @@ class Waking(Feature):
         self._clock = clock
         self._closed = closed
         self._every_seconds = every_seconds
-        self._refused = FairTable[str, Refused](WAITING)
+        self._refused = FairTable[str, OwnerRefusal](WAITING)
         """By owner, or by UID where there is none; those first that have not been looked at for longest."""
         self._attempts = Backoff(Pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         """By the same."""
@@ -114,7 +114,7 @@ class Waking(Feature):
         before = self._refused.get(key)
         if is_refusal(result) and self._state.memory.refusals.of(uid):
             name = f"{metadata.namespace}/{metadata.name}"
-            found = Refused(uid, name, _unread(args.names), self._clock().monotonic)
+            found = OwnerRefusal(uid, name, _unread(args.names), self._clock().monotonic)
             self._refused.put(key, metadata.namespace, found)
         elif before and before.uid == uid:
             self._refused.pop(key)
@@ -140,19 +140,19 @@ class Waking(Feature):
                 await self._wake(key, found, view)
                 return
 
-    async def _place_of(self, refused: Refused) -> NodeView | None:
+    async def _place_of(self, refused: OwnerRefusal) -> NodeView | None:
         """Return the node of those that refused a pod which filter would put first now."""
         pod = self._state.pods.get(refused.uid)
         if pod is None or not pod.is_alive:
             return None
         try:
-            asked = Asked.read(self._state, pod.pod, self._clock())
+            asked = PodContext.read(self._state, pod.pod, self._clock())
         except RequestError:
             return None
         best = (await in_turns(ranked(self._state, asked, Names(_unread(refused.by))))).best
         return self._state.views[best] if best else None
 
-    async def _wake(self, key: str, refused: Refused, view: NodeView) -> None:
+    async def _wake(self, key: str, refused: OwnerRefusal, view: NodeView) -> None:
         now = self._clock().monotonic
         self._not_before = now + QUIET_SECONDS
         if await self._driver.drive(ask_for_look(self._state, view.node), self._driver.deadline()):

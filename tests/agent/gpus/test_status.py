@@ -13,7 +13,7 @@ from agent.gpus.facts import GpuMemory, Known
 from agent.gpus.faults import blackout_status, gpu_status
 from tests.agent.builders import gpu_facts
 from tests.agent.conftest import Discover
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 Described = Callable[..., Path]
 GIB = 1 << 30
@@ -94,4 +94,4 @@ def test_memory_in_use_is_never_understated(samples: list[float]) -> None:
 
 def test_status_is_empty_before_the_first_discovery() -> None:
     """A blackout of a node that never had GPUs invents none."""
-    assert blackout_status(NodeStatus(3), "UNKNOWN") == NodeStatus(0)
+    assert blackout_status(NodeGpuStatus(3), "UNKNOWN") == NodeGpuStatus(0)

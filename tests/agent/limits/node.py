@@ -13,7 +13,7 @@ from agent.gpus.memory_limits import GpuCgroup
 from agent.gpus.nvml.cgroup_limits import read_limits, set_limits
 from agent.limits.cgroups import PodCgroups
 from agent.limits.level import LimitsLevel
-from agent.limits.limiter import Limiter, Means
+from agent.limits.limiter import Backends, Limiter
 from agent.limits.mps import MpsDaemons
 from agent.limits.share import GIB, Share
 from tests.nvml.library import FakeNvml, machine
@@ -71,8 +71,8 @@ class Node:
     def limiter(self, *, required: bool = True, mps: bool = False) -> Limiter:
         """Return a new agent's."""
         daemons = MpsDaemons(self.folder / "mps", "nvidia.com/gpu") if mps else None
-        means = Means(set_limits, read_limits, PodCgroups(self.root), daemons)
-        return Limiter(means, required=required, clock=lambda: self.now, tell=self.told.append)
+        backends = Backends(set_limits, read_limits, PodCgroups(self.root), daemons)
+        return Limiter(backends, required=required, clock=lambda: self.now, tell=self.told.append)
 
     def limits(self, cgroup: Path) -> dict[int, int]:
         """Return GPU → GiB of the limits that the driver holds for a cgroup."""

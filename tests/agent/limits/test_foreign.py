@@ -15,9 +15,9 @@ from agent.limits.foreign import ForeignMemory, PromisedMemory, beyond_shares, u
 from agent.limits.share import GIB, Share
 from agent.limits.usage import DriverUsage
 from tests.agent.limits.node import GPUS, UID, Node, share
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
-STATUS = NodeStatus(0, tuple(map(GpuStatus, GPUS)))
+STATUS = NodeGpuStatus(0, tuple(map(GpuStatus, GPUS)))
 
 
 def foreign(held: PromisedMemory, owners: dict[int, str] | None = None) -> ForeignMemory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.limits.level import Ground, decide
+from agent.limits.level import Findings, decide
 from topology.node.sharing import Limits
 
 GPUS = frozenset({"GPU-a", "GPU-b"})
@@ -12,15 +12,15 @@ V1 = "the node has cgroup v1, and the driver takes memory limits with cgroup v2 
 OFF = "MPS is off (sharing.mps)"
 
 
-def ground(**found: object) -> Ground:
+def findings(**found: object) -> Findings:
     """Return a node where all is well, but for what is given."""
-    return Ground(GPUS, **found)  # type: ignore[arg-type]
+    return Findings(GPUS, **found)  # type: ignore[arg-type]
 
 
 def test_the_drivers_own_limit_is_the_strongest() -> None:
     """And needs no excuse."""
-    assert (decide(ground()).limits, decide(ground()).reasons) == (Limits.CGROUP, ())
-    assert decide(ground(mps=True, daemons=GPUS)).limits is Limits.CGROUP
+    assert (decide(findings()).limits, decide(findings()).reasons) == (Limits.CGROUP, ())
+    assert decide(findings(mps=True, daemons=GPUS)).limits is Limits.CGROUP
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def test_the_drivers_own_limit_is_the_strongest() -> None:
 )
 def test_what_is_missing_falls_to_the_next_level_with_its_reason(found: dict[str, object], reason: str) -> None:
     """To MPS where its daemons answer for all GPUs, else to nothing."""
-    with_mps, without = decide(ground(**found, mps=True, daemons=GPUS)), decide(ground(**found))
+    with_mps, without = decide(findings(**found, mps=True, daemons=GPUS)), decide(findings(**found))
     assert (with_mps.limits, with_mps.reasons) == (Limits.MPS, (reason,))
     assert (without.limits, without.reasons) == (Limits.NONE, (reason, OFF))
 
 
 def test_mps_counts_only_where_it_serves_every_gpu() -> None:
     """One level is told for the node."""
-    level = decide(ground(unified=False, mps=True, daemons=frozenset({"GPU-a"})))
+    level = decide(findings(unified=False, mps=True, daemons=frozenset({"GPU-a"})))
     assert (level.limits, level.reasons) == (Limits.NONE, (V1, "no MPS daemon answers for 1 of 2 GPUs"))
-    assert decide(ground(unified=False, mps=True)).reasons[1] == "no MPS daemon answers for any GPU"
+    assert decide(findings(unified=False, mps=True)).reasons[1] == "no MPS daemon answers for any GPU"
 
 
 def test_refusal_of_a_gpu_that_is_never_shared_says_nothing() -> None:
     """Such as one with MIG on."""
-    assert decide(ground(refusals={"GPU-c": "NOT_SUPPORTED"})).limits is Limits.CGROUP
+    assert decide(findings(refusals={"GPU-c": "NOT_SUPPORTED"})).limits is Limits.CGROUP

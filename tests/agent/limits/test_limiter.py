@@ -14,7 +14,7 @@ from agent.gpus.memory_limits import GpuCgroup
 from agent.gpus.nvml.access import PAUSED
 from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits.level_announcement import announce_level
-from agent.limits.limiter import Limiter, Means
+from agent.limits.limiter import Backends, Limiter
 from tests.agent.limits.node import GPUS, Node, listening, share
 from topology.node.sharing import Limits
 
@@ -36,7 +36,7 @@ async def test_looking_whether_limits_are_taken_leaves_none(node: Node) -> None:
     await node.limiter().look(GPUS)
     assert node.all_limits() == []
     limiter = node.limiter()
-    limiter._means.set_limits({GpuCgroup(gpu, str(node.top)): 1 << 40 for gpu in GPUS})
+    limiter._backends.set_limits({GpuCgroup(gpu, str(node.top)): 1 << 40 for gpu in GPUS})
     await limiter.look(GPUS)
     assert limiter.level.limits is Limits.CGROUP
     assert node.limits(node.top) == dict.fromkeys(range(8), 1024)
@@ -135,8 +135,8 @@ async def test_limit_that_reads_back_otherwise_does_not_count(node: Node) -> Non
     node.pod()
     limiter = node.limiter()
     await limiter.look(GPUS)
-    honest = limiter._means
-    limiter._means = Means(
+    honest = limiter._backends
+    limiter._backends = Backends(
         lambda wanted: dict.fromkeys(honest.set_limits(wanted), Known(1 << 40)),
         honest.read_limits,
         honest.cgroups,
@@ -212,8 +212,8 @@ async def test_driver_that_is_left_alone_changes_nothing(node: Node) -> None:
     node.pod()
     limiter = node.limiter()
     await limiter.look(GPUS)
-    honest = limiter._means
-    limiter._means = Means(left_alone, left_alone, honest.cgroups, None)  # type: ignore[arg-type]
+    honest = limiter._backends
+    limiter._backends = Backends(left_alone, left_alone, honest.cgroups, None)  # type: ignore[arg-type]
     assert (await limiter.look(GPUS)).limits is Limits.CGROUP
     assert await limiter.before_start([share(10)]) == "NVML refused a memory limit (PAUSED)"
 

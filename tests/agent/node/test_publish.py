@@ -15,9 +15,9 @@ from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.records import Holder, Observed, Sharer, decode_observed
 from topology.annotations.status_codec import decode_status
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.slices import MAX_DEVICES
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 
 REFRESH = 300.0
 
@@ -44,7 +44,7 @@ class Node:
         return set(patch.annotations)
 
     @property
-    def status(self) -> NodeStatus:
+    def status(self) -> NodeGpuStatus:
         return decode_status(self.annotations[keys.STATUS])
 
 
@@ -325,7 +325,7 @@ def test_what_the_device_plugin_withholds_is_given_to_nobody() -> None:
 
 def test_what_was_withheld_stays_so_until_the_device_plugin_is_seen_again() -> None:
     """An agent that starts anew may find a kubelet that does not answer, or a plugin that is not there yet."""
-    node, offers = Node(), {"GPU-0": (Offer("nvidia.com/gpu", OfferForm.SHARED, 2),), "GPU-1": ()}
+    node, offers = Node(), {"GPU-0": (ResourceOffer("nvidia.com/gpu", OfferForm.SHARED, 2),), "GPU-1": ()}
     first = node.publication.patch(discovery(), 0.0, replace(look({}), withheld={"GPU-0": SHARED}, offers=offers))
     assert first is not None
     anew = Node(first.annotations)
@@ -333,7 +333,7 @@ def test_what_was_withheld_stays_so_until_the_device_plugin_is_seen_again() -> N
     assert second is not None
     told = decode_status(second.annotations[keys.STATUS]).gpus[0]
     assert (told.healthy, told.reasons[-1], told.offers) == (False, SHARED, offers["GPU-0"])
-    whole = (Offer("nvidia.com/gpu", OfferForm.WHOLE),)
+    whole = (ResourceOffer("nvidia.com/gpu", OfferForm.WHOLE),)
     third = anew.publication.patch(discovery(), 2.0, replace(look({}), offers={"GPU-0": whole, "GPU-1": whole}))
     assert third is not None
     assert decode_status(third.annotations[keys.STATUS]).gpus[0].healthy

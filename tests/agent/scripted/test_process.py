@@ -18,7 +18,7 @@ from benchmarks.cli import app
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.resources import NODES
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from tests.agent.scripted.facts import as_lines, facts_of
 from tests.extender.polling import until
 from tests.invoking import call
@@ -68,9 +68,9 @@ def state_of(gpu: GpuStatus) -> str | None:
 
 
 @asynccontextmanager
-async def running(folder: Path, library: FakeNvml, played: Scripted) -> AsyncIterator[Store]:
+async def running(folder: Path, library: FakeNvml, played: Scripted) -> AsyncIterator[ObjectStore]:
     """Run an agent until it has written its node; give what the API server has."""
-    store = Store()
+    store = ObjectStore()
     store.create(NODES, "", {"metadata": {"name": "n1"}})
     async with ApiServer(store) as server:
         write_kubeconfig(folder / "kubeconfig", server.url)

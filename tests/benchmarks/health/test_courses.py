@@ -9,7 +9,7 @@ import pytest
 
 from agent.health.policy import HealthPolicy
 from agent.health.xids import XidKind, kind_of
-from benchmarks.health.course import Course, follow
+from benchmarks.health.course import HealthTimeline, follow
 from benchmarks.health.facts import UnreadableFact, read_facts
 from tests.benchmarks.health.courses import CASES, Case
 
@@ -21,7 +21,7 @@ _KEYS = {
 }  # fmt: skip
 
 
-def course_of(told: str, folder: Path) -> Course:
+def course_of(told: str, folder: Path) -> HealthTimeline:
     """Follow the facts, by way of a file as a user writes it."""
     file = folder / "facts.jsonl"
     file.write_text("\n".join(json.dumps(_fact(each.split())) for each in told.split(";")))

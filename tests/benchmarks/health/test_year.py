@@ -11,27 +11,27 @@ import pytest
 
 from agent.health.evidence import Lost, RecoveryAction, RecoveryRequested, Xid
 from benchmarks.cli import app
-from benchmarks.health.year.incidents import DAY, HOUR, Fleet, Incident, draw_incidents
-from benchmarks.health.year.kinds import KINDS, Cure, Kind
+from benchmarks.health.year.incidents import DAY, HOUR, FleetYear, Incident, draw_incidents
+from benchmarks.health.year.kinds import KINDS, Cure, IncidentKind
 from benchmarks.health.year.operators import Operator
-from benchmarks.health.year.policies import POLICIES, FixedTimer, NoHealthCheck, NvidiaPlugin
-from benchmarks.health.year.reckoning import Account
+from benchmarks.health.year.policies import POLICIES, FixedTimer, NoHealthCheck, NvidiaPluginHealthPolicy
+from benchmarks.health.year.reckoning import GpuHourTotals
 from benchmarks.health.year.replay import replay
 from tests.invoking import call
 
-FLEET = Fleet(nodes=1, gpus_per_node=8, days=28)
+FLEET = FleetYear(nodes=1, gpus_per_node=8, days=28)
 OPERATOR = Operator()
 OFTEN = [replace(kind, per_gpu_hour=kind.per_gpu_hour * 200) for kind in KINDS if not kind.name.startswith("program ")]
 EVERY = pytest.mark.parametrize("policy", POLICIES)
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> IncidentKind:
     """Return the one kind whose name begins so."""
     (found,) = (each for each in KINDS if each.name.startswith(name))
     return found
 
 
-def one(name: str, policy: str, t: float = HOUR, operator: Operator = OPERATOR, seed: int = 1) -> Account:
+def one(name: str, policy: str, t: float = HOUR, operator: Operator = OPERATOR, seed: int = 1) -> GpuHourTotals:
     """Let one thing befall GPU 3 of one node."""
     incident = Incident(t, 3, kind(name), peer=5 if kind(name).is_of_a_link else None)
     return replay(FLEET, {0: [incident]}, POLICIES[policy], operator, seed)
@@ -40,7 +40,7 @@ def one(name: str, policy: str, t: float = HOUR, operator: Operator = OPERATOR, 
 @EVERY
 def test_a_calm_year_costs_nothing(policy: str) -> None:
     """All hours are those of healthy GPUs that are in."""
-    assert replay(FLEET, {}, POLICIES[policy], OPERATOR, 1) == Account(well_in=FLEET.gpu_hours)
+    assert replay(FLEET, {}, POLICIES[policy], OPERATOR, 1) == GpuHourTotals(well_in=FLEET.gpu_hours)
 
 
 @EVERY
@@ -167,7 +167,7 @@ def test_a_gpu_that_is_lost_is_not_listed_after_a_reboot() -> None:
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 68, 109])
 def test_the_plugin_passes_over_six_errors(number: int) -> None:
     """Any other, known or not, takes the GPU out until it starts anew."""
-    policy = NvidiaPlugin()
+    policy = NvidiaPluginHealthPolicy()
     policy.told(0, Xid(number), 0.0)
     assert policy.takes_pods(0, 0.0)
     policy.told(0, Xid(number + 1000), 0.0)
@@ -189,7 +189,7 @@ def test_the_timer_counts_from_the_last_error() -> None:
 
 def test_incidents_come_as_often_as_their_rate_says() -> None:
     """Within five deviations; the same for all that is not added by another kind."""
-    fleet = Fleet(nodes=50)
+    fleet = FleetYear(nodes=50)
     incidents = [each for of_node in draw_incidents(fleet, KINDS, OPERATOR, 3).values() for each in of_node]
     for each in KINDS:
         expected = each.per_gpu_hour * fleet.gpu_hours
@@ -201,7 +201,7 @@ def test_incidents_come_as_often_as_their_rate_says() -> None:
 
 def test_a_sick_gpu_does_not_fall_sick() -> None:
     """What would befall it meanwhile is left out, so that it is well when people say so."""
-    fleet = Fleet(nodes=2, gpus_per_node=2, days=365)
+    fleet = FleetYear(nodes=2, gpus_per_node=2, days=365)
     sick = [replace(each, per_gpu_hour=1e-2) for each in KINDS if each.cure is Cure.REPLACEMENT]
     for of_node in draw_incidents(fleet, sick, OPERATOR, 1).values():
         for gpu in range(2):

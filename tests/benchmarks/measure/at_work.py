@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-from benchmarks.measure.command import Limits, Place, Report, measure_cluster
-from benchmarks.measure.job import LABELS, Wanted
-from benchmarks.measure.run import Pace
+from benchmarks.measure.command import CommandReport, MeasurementLimits, StoreLocation, measure_cluster
+from benchmarks.measure.job import LABELS, JobOptions
+from benchmarks.measure.run import PollTimes
 from benchmarks.processes.client import MERGE_PATCH, Json, RequestRefused
 from benchmarks.simulated.double.resources import POD_LOG
 from benchmarks.simulated.fleet import SimulatedNode
@@ -29,7 +29,7 @@ from topology.annotations.records import decode_ledger
 PAIRS, TWO = SimulatedNode("pairs", "a100-pcie-8-pairs"), SimulatedNode("two", "rtx-3090-2")
 Rates = Mapping[str, Mapping[tuple[int, ...], str]]
 RATES: Rates = {"pairs": {(0, 1): "150.25"}, "two": {(0, 1): "33.5"}}
-LIMITS = Limits(labels={}, max_jobs=4, max_sets=3)
+LIMITS = MeasurementLimits(labels={}, max_jobs=4, max_sets=3)
 JOBS, PODS = "/apis/batch/v1/jobs", "/api/v1/pods"
 CONFIG_MAPS = "/api/v1/namespaces/gputopo-system/configmaps"
 
@@ -98,14 +98,14 @@ class Cluster:
 
     async def measure(
         self,
-        limits: Limits = LIMITS,
-        place: Place = Place(),  # noqa: B008
+        limits: MeasurementLimits = LIMITS,
+        place: StoreLocation = StoreLocation(),  # noqa: B008
         *,
         bound_within: float = 60.0,
         within: float = 600.0,
-    ) -> Report:
-        asked = Wanted("example.com/nccl-tests:1", runs=2, timeout_seconds=within)
-        pace = Pace(look=0.05, bound_within=bound_within)
+    ) -> CommandReport:
+        asked = JobOptions("example.com/nccl-tests:1", runs=2, timeout_seconds=within)
+        pace = PollTimes(look=0.05, bound_within=bound_within)
         return await measure_cluster(self.config, "default", asked, limits, place, lambda line: None, pace)
 
 
@@ -133,5 +133,5 @@ async def at_work(
                 await task
 
 
-def measured(report: Report) -> dict[tuple[str, tuple[int, ...]], float]:
+def measured(report: CommandReport) -> dict[tuple[str, tuple[int, ...]], float]:
     return {(row["node"], tuple(row["gpus"])): row["measured"]["point"] for row in report.document["rows"]}

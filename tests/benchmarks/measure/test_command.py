@@ -12,7 +12,7 @@ from benchmarks.cli import app
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import fleet, join
 from tests.invoking import Done, call
 from topology.annotations.measurements import encode_measurements
@@ -79,7 +79,7 @@ def test_bad_usage_is_exit_code_2_with_the_reason(arguments: tuple[str, ...], re
 
 async def test_a_dry_run_is_one_document(tmp_path: Path) -> None:
     """What would be measured with its prediction, and what is left out."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, fleet({"hgx-h100": 2, "t4-4": 1}))
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))

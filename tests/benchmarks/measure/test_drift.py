@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cli import app
-from benchmarks.measure.drift import Finding, UnreadableRates, compare, read_rates
+from benchmarks.measure.drift import DriftVerdict, UnreadableRates, compare, read_rates
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node, running
 from tests.invoking import call
@@ -36,9 +36,9 @@ def answer(rates: dict[str, float], label: str = "uuid") -> bytes:
 
 @pytest.mark.parametrize(
     ("sent", "finding"),
-    [((97e9, 98e9), Finding.MORE), ((97e9, 80e9), Finding.REACHED), ((97e9, 1e9), Finding.NONE)],
+    [((97e9, 98e9), DriftVerdict.MORE), ((97e9, 80e9), DriftVerdict.REACHED), ((97e9, 1e9), DriftVerdict.NONE)],
 )
-def test_only_more_than_predicted_is_a_finding(sent: tuple[float, float], finding: Finding) -> None:
+def test_only_more_than_predicted_is_a_finding(sent: tuple[float, float], finding: DriftVerdict) -> None:
     """All GPUs of the pod have to have sent so much; a job that hardly communicates proves nothing."""
     pair = gpus("n1", 0, 1, machine_name=PAIRS)
     held = running("p1", "n1", *pair)
@@ -96,7 +96,7 @@ async def test_the_command_reads_a_cluster_and_a_file(tmp_path: Path) -> None:
     one = SimulatedNode("n1", "a100-pcie-8-pairs")
     pair = tuple(gpu.uuid for gpu in one.topology.gpus[:2])
     pods = "/api/v1/namespaces/default/pods"
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [one])
         made = (await api.call("POST", pods, gpu_pod("p1", 2, schedulerName="nobody"))).ok()["metadata"]
         claims = tuple(Claim(gpu, made["uid"], "default", "p1", "main", made["resourceVersion"]) for gpu in pair)

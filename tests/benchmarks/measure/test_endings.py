@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measure.command import EXIT_INTERRUPTED, Place
+from benchmarks.measure.command import EXIT_INTERRUPTED, StoreLocation
 from benchmarks.measure.job import LABELS
 from benchmarks.measure.run import _whole
 from benchmarks.processes.client import Json
@@ -55,7 +55,7 @@ async def test_an_interruption_removes_the_jobs_and_keeps_what_is_done(tmp_path:
     file = tmp_path / "measured.json"
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
         cluster.held.add("pairs")
-        going = asyncio.create_task(cluster.measure(place=Place(file=file)))
+        going = asyncio.create_task(cluster.measure(place=StoreLocation(file=file)))
 
         async def one_is_left() -> bool:
             phases = [(pod["spec"].get("nodeName"), pod["status"].get("phase")) for pod in await cluster.list(PODS)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from benchmarks.measure.job import Failed, Wanted, figures_in, job, script
+from benchmarks.measure.job import Failed, JobOptions, figures_in, job, script
 from benchmarks.measure.survey import Target, survey
 from tests.benchmarks.measure.nccl import write_all_reduce_perf
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node, running
@@ -19,7 +19,7 @@ from topology.bandwidth.measured import Conditions, kind_of
 from topology.formats.catalog import machine
 
 AT = "2026-11-23T15:04:05Z"
-WANTED = Wanted("example.com/nccl-tests:1", runs=2)
+WANTED = JobOptions("example.com/nccl-tests:1", runs=2)
 
 
 def target(name: str = PAIRS, max_sets: int = 4) -> Target:

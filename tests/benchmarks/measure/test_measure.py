@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measure.cluster import KEY
-from benchmarks.measure.command import Limits, Place
+from benchmarks.measure.command import MeasurementLimits, StoreLocation
 from benchmarks.measure.store import Unusable
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop
 from tests.benchmarks.measure.at_work import CONFIG_MAPS, JOBS, PAIRS, PODS, TWO, at_work, measured
 from tests.extender.polling import eventually
 from tests.world.http_faults import RequestFault, Rule, Unreliable
@@ -22,9 +22,9 @@ async def test_each_kind_of_machine_is_measured_and_nothing_is_left(tmp_path: Pa
     """Measured stands beside predicted; the file has the figures with their conditions; no Job and no pod remains."""
     file = tmp_path / "measured.json"
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
-        report = await cluster.measure(place=Place(file=file))
+        report = await cluster.measure(place=StoreLocation(file=file))
         kept = decode_measurements(file.read_text()).measurements
-        again = await cluster.measure(place=Place(file=file))
+        again = await cluster.measure(place=StoreLocation(file=file))
 
         assert report.exit_code == 0, report.notes
         assert measured(report) == {
@@ -53,7 +53,7 @@ async def test_what_was_measured_is_what_the_extender_goes_by(tmp_path: Path) ->
     file = tmp_path / "measured.json"
     settings = {"measured.file": str(file), "measured.reread": "20ms"}
     async with at_work(tmp_path, PAIRS, settings=settings) as cluster:
-        await cluster.measure(place=Place(file=file))
+        await cluster.measure(place=StoreLocation(file=file))
 
         async def is_in_force() -> bool:
             return "measured_figures 3" in (await cluster.extender.get("/metrics", cluster.extender.health_url))[1]
@@ -62,9 +62,9 @@ async def test_what_was_measured_is_what_the_extender_goes_by(tmp_path: Path) ->
         scheduler = SchedulerLoop(cluster.extender.api, cluster.extender.session, cluster.extender.url)
         pod = await cluster.extender.create("pair", 2)
 
-        async def is_bound() -> Bound | None:  # once the Job's pod has let go of the GPUs
+        async def is_bound() -> BoundPod | None:  # once the Job's pod has let go of the GPUs
             found = await scheduler.schedule(pod)
-            return found if isinstance(found, Bound) else None
+            return found if isinstance(found, BoundPod) else None
 
         bound = await eventually(is_bound)
         assert bound is not None
@@ -75,12 +75,14 @@ async def test_what_was_measured_is_what_the_extender_goes_by(tmp_path: Path) ->
 async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -> None:
     """One machine first, another one later; `again` replaces what is there."""
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
-        place = Place(config_map="gpu-bandwidth")
+        place = StoreLocation(config_map="gpu-bandwidth")
         for labels in ({"kubernetes.io/hostname": "pairs"}, {"kubernetes.io/hostname": "two"}):
-            assert (await cluster.measure(Limits(labels=labels, max_jobs=1, max_sets=1), place)).exit_code == 0
+            assert (
+                await cluster.measure(MeasurementLimits(labels=labels, max_jobs=1, max_sets=1), place)
+            ).exit_code == 0
         (one_each,) = await cluster.list(CONFIG_MAPS)
         await cluster.let_go()
-        await cluster.measure(Limits(labels={}, max_jobs=4, max_sets=2, again=True), place)
+        await cluster.measure(MeasurementLimits(labels={}, max_jobs=4, max_sets=2, again=True), place)
         (more,) = await cluster.list(CONFIG_MAPS)
 
         found = [decode_measurements(kept["data"][KEY]).measurements.values() for kept in (one_each, more)]
@@ -117,10 +119,10 @@ async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: P
     """A write that came between is read again and added to."""
     between = Rule(RequestFault.CONFLICT, method="PATCH", path="*/configmaps/*", times=2)
     async with at_work(tmp_path, TWO, faults=Unreliable([between])) as cluster:
-        place = Place(config_map="m")
+        place = StoreLocation(config_map="m")
         await cluster.measure(place=place)
         await cluster.let_go()
-        report = await cluster.measure(Limits(labels={}, max_jobs=1, max_sets=1, again=True), place)
+        report = await cluster.measure(MeasurementLimits(labels={}, max_jobs=1, max_sets=1, again=True), place)
 
         assert report.exit_code == 0, report.notes
 
@@ -128,7 +130,7 @@ async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: P
 async def test_figures_that_cannot_be_kept_are_printed_all_the_same(tmp_path: Path) -> None:
     """With the reason, and exit 1."""
     async with at_work(tmp_path, TWO) as cluster:
-        report = await cluster.measure(place=Place(config_map="nowhere/m"))
+        report = await cluster.measure(place=StoreLocation(config_map="nowhere/m"))
 
         assert measured(report) == {("two", (0, 1)): 33.5}
         assert report.document["problems"] == ['not kept: ConfigMap nowhere/m: 404: namespaces "nowhere" not found']
@@ -141,7 +143,7 @@ async def test_a_configmap_that_says_something_else_is_not_written_over(tmp_path
         theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {KEY: "mine"}}
         (await cluster.extender.api.call("POST", CONFIG_MAPS, theirs)).ok()
         with pytest.raises(Unusable, match="ConfigMap gputopo-system/m: not JSON"):
-            await cluster.measure(place=Place(config_map="m"))
+            await cluster.measure(place=StoreLocation(config_map="m"))
 
         assert (await cluster.list(CONFIG_MAPS))[0]["data"] == {KEY: "mine"}
 
@@ -149,7 +151,7 @@ async def test_a_configmap_that_says_something_else_is_not_written_over(tmp_path
 async def test_nothing_is_made_in_a_dry_run(tmp_path: Path) -> None:
     """It says which nodes, and how many of the kinds of sets."""
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
-        report = await cluster.measure(Limits(labels={}, max_jobs=1, max_sets=3, dry_run=True))
+        report = await cluster.measure(MeasurementLimits(labels={}, max_jobs=1, max_sets=3, dry_run=True))
 
         assert report.text.splitlines() == [
             f"{kind_of(PAIRS.topology)}  pairs  8 x NVIDIA A100 80GB PCIe: 3 of 19 kinds of sets",

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.optimum.comparison import OPTIMUM, POOLED, Outcome, Question, compare
+from benchmarks.optimum.comparison import OPTIMUM, POOLED, Question, RuleOutcome, compare
 from benchmarks.optimum.pooled import lost_when_pooled
-from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
+from benchmarks.optimum.process import OPTIMUM_PRECISION, DecisionProcess
 from benchmarks.optimum.rules import pod_of, rule_of
 from benchmarks.optimum.whole_gpus import TooManyStates, WholeGpus
 from tests.benchmarks.optimum.brute_force import best_worth
@@ -18,7 +18,7 @@ from topology.placement.topology_class import TopologyClass
 from topology.value.score import Weights
 
 
-def outcomes(name: str, machines: int, load: float, mix: dict[int, float], *policies: str) -> dict[str, Outcome]:
+def outcomes(name: str, machines: int, load: float, mix: dict[int, float], *policies: str) -> dict[str, RuleOutcome]:
     question = Question(machine(name), machines, load, mix)
     return {found.rule: found for found in compare(question, policies, lambda _: None)}
 
@@ -50,7 +50,7 @@ def test_it_is_what_brute_force_finds(name: str, machines: int, rates: dict[int,
     """That tells every GPU from every other, keeps no states together, and shares no line with what it checks."""
     node, weights = machine(name), Weights()
     states = WholeGpus(TopologyClass(node, weights), [*rates], weights).states
-    best = Process(states, machines, [*rates.values()]).optimum()
+    best = DecisionProcess(states, machines, [*rates.values()]).optimum()
     expected = best_worth(node, machines, rates, 120)
     assert best.least - 1e-4 <= expected <= best.most + 1e-4
     assert best.most - best.least <= OPTIMUM_PRECISION * best.most

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Outcome, Question, compare
+from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Question, RuleOutcome, compare
 from benchmarks.optimum.most_pods import MOST_PODS, most_pods
-from benchmarks.optimum.process import OPTIMUM_PRECISION, Process
+from benchmarks.optimum.process import OPTIMUM_PRECISION, DecisionProcess
 from benchmarks.optimum.rules import pods_that_leave, rule_of, seen_of
 from benchmarks.optimum.shared_gpus import SharedGpus
-from benchmarks.placement.cluster import Cluster, Node, Server
+from benchmarks.placement.cluster import Cluster, ServerSpec, ServerState
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.product import Gputopo
@@ -40,7 +40,7 @@ def shared_gpus(sizes: tuple[int, ...], gib: tuple[int, ...]) -> SharedGpus:
 
 def outcomes(
     machines: int, load: float, mix: dict[int, float], shares: dict[int, float], *policies: str
-) -> dict[str, Outcome]:
+) -> dict[str, RuleOutcome]:
     question = Question(NODE, machines, load, mix, shares, SHARE_GIB)
     return {found.rule: found for found in compare(question, policies, lambda _: None)}
 
@@ -57,7 +57,7 @@ def test_shares_of_one_size_are_lost_as_erlang_says(machines: int) -> None:
     """A GPU of 24 GiB is then three places of 8, wherever they are."""
     machine_ = SharedGpus(TopologyClass(NODE), (), (8,), SHARE_GIB, Weights())
     places = 2 * machines * 3
-    process = Process(machine_.states, machines, [0.8 * places])
+    process = DecisionProcess(machine_.states, machines, [0.8 * places])
     time = process.balance(process.optimum().rule)
     served = process.mean(time, machine_.states.pods[:, 0]) / (0.8 * places)
     assert 1 - served == pytest.approx(erlang_b(places, 0.8 * places), abs=1e-5)
@@ -74,7 +74,7 @@ def test_shares_of_one_size_are_lost_as_erlang_says(machines: int) -> None:
 def test_it_is_what_brute_force_finds(machines: int, whole: dict[int, float], shares: dict[int, float]) -> None:
     """That tells every GPU from every other, keeps no states together, and shares no line with what it checks."""
     found = shared_gpus((*whole,), (*shares,))
-    best = Process(found.states, machines, [*whole.values(), *shares.values()]).optimum()
+    best = DecisionProcess(found.states, machines, [*whole.values(), *shares.values()]).optimum()
     weights = Weights()
     bandwidth, *_ = found.topology_class.predict(0b11)
     worths = {1: worth(1, None, weights), 2: worth(2, bandwidth, weights)}
@@ -143,7 +143,7 @@ def test_pooled_gpus_lose_less_of_what_needs_two() -> None:
     assert found[POOLED].shares_lost.keys() == {6, 12}
 
 
-def shape_of(node: Node, topology_class: TopologyClass) -> Shape:
+def shape_of(node: ServerState, topology_class: TopologyClass) -> Shape:
     """Return what the extender sees of such a node, in whole GiB."""
     pods = Counter(position for each in node.allotments if each.pod.shares for position in each.gpus)
     left = [(position, node.gpu_milli[position] * SHARE_GIB // 1000) for position in sorted(pods)]
@@ -166,7 +166,7 @@ def answer_of(index: ShapeIndex, request: GpuRequest) -> tuple[int, tuple[int, .
 def test_the_product_here_is_the_extenders_own_order() -> None:
     """Asked in whole GiB, its index of nodes gives the rule's node and GPUs, whatever is left of both, by whomever."""
     question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
-    cluster = Cluster([Server("node", NODE, 2 * CPU_MILLI_PER_GPU, 2 * MEMORY_MIB_PER_GPU)] * 2)
+    cluster = Cluster([ServerSpec("node", NODE, 2 * CPU_MILLI_PER_GPU, 2 * MEMORY_MIB_PER_GPU)] * 2)
     rule = policy_for_pods("gputopo-told", question.pods)(cluster, Random(0))
     assert isinstance(rule, Gputopo)
     for number, pod in enumerate(question.pods):

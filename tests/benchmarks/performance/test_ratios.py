@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.performance.latency import FLOOR, GPUTOPO, Load, Of, sample
+from benchmarks.performance.latency import FLOOR, GPUTOPO, LatencyLoad, Of, sample
 from benchmarks.performance.verbs import BIND, FILTER, PRIORITIZE, Sample, percentile
 
 NODES, PODS = 5000, 40
@@ -20,7 +20,7 @@ AT_LEAST = {FILTER: 0.9, PRIORITIZE: 0.25, BIND: 0.9}
 @pytest.mark.alone
 def test_what_a_pod_costs_has_not_grown() -> None:
     """Filter of 5,000 names, prioritize of the candidates, and bind, beside a handler that echoes names and writes as often."""
-    samples = sample(Load(NODES, PODS, candidates=16, binds_at_once=0))
+    samples = sample(LatencyLoad(NODES, PODS, candidates=16, binds_at_once=0))
     ratios = {
         verb: undisturbed_ms(samples[Of(GPUTOPO, verb)]) / undisturbed_ms(samples[Of(FLOOR, verb)]) for verb in AT_MOST
     }

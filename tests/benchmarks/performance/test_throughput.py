@@ -16,8 +16,8 @@ from benchmarks.performance.throughput import (
     STEERED,
     STORMY,
     TRIVIAL,
-    Load,
-    Row,
+    ThroughputLoad,
+    ThroughputRow,
     Variant,
     compare,
     scheduler_configuration,
@@ -36,9 +36,9 @@ def programs(folder: Path) -> Path:
     return folder
 
 
-def measured(number: int, variant: Variant, pods_per_second: float, p99_seconds: float | None = None) -> Row:
+def measured(number: int, variant: Variant, pods_per_second: float, p99_seconds: float | None = None) -> ThroughputRow:
     who = variant.extender, variant.binder, variant.steered
-    return Row(
+    return ThroughputRow(
         number, *who, 1000, 300, 100, False, 10.0, pods_per_second, 1.0, None, None, p99_seconds, variant.storm, None,
         variant.default_view,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def test_both_views_are_compared_in_one_run() -> None:
 )
 def test_the_default_view_is_measured_where_it_is_another_one(nodes: int, percentage: int, *, are_two: bool) -> None:
     """Up to 100 nodes kube-scheduler looks at all of them, whatever it is told."""
-    load = Load(nodes, 300, 16, percentage)
+    load = ThroughputLoad(nodes, 300, 16, percentage)
     assert (NONE_BY_DEFAULT in load.variants) == are_two
     assert [load.percentage(variant) for variant in (NONE, NONE_BY_DEFAULT)] == [percentage, 0]
 

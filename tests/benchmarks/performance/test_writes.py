@@ -6,13 +6,13 @@ from benchmarks.performance.writes import write
 from benchmarks.processes.client import ApiClient
 from benchmarks.simulated.double.resources import NODES, PODS
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from topology.annotations import keys
 
 
 async def test_each_pod_is_nominated_claimed_for_and_bound() -> None:
     """Four writes each, as the extender makes them."""
-    store = Store()
+    store = ObjectStore()
     for name in ("n0", "n1"):
         store.create(NODES, "", {"metadata": {"name": name}})
     before = store.resource_version

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.cli import app
 from benchmarks.placement.command import experiment_of
 from benchmarks.placement.report.differences import differences
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 from benchmarks.placement.scenarios.inflation import METRICS
 from tests.benchmarks.placement.test_openb import trace
 
@@ -64,7 +64,7 @@ def test_bad_usage_is_exit_2_and_says_what_there_is(arguments: tuple[str, ...], 
 def test_compares_policies_seed_by_seed() -> None:
     """Where theirs is 2 more of 4 and 4 more of 8 that is half as much again, ± what the two seeds differ by."""
     rows = [
-        Row("busy", policy, seed, "hours", None, value)
+        ResultRow("busy", policy, seed, "hours", None, value)
         for policy, values in (("ours", (4.0, 8.0)), ("theirs", (6.0, 12.0)), ("same", (4.0, 8.0)))
         for seed, value in enumerate(values)
     ]
@@ -75,7 +75,7 @@ def test_compares_policies_seed_by_seed() -> None:
 def test_of_metrics_along_a_run_the_last_point_is_compared() -> None:
     """As in the summary: what is allocated at 130 % asked for."""
     rows = [
-        Row("w", policy, 1, "allocation_pct", x, value)
+        ResultRow("w", policy, 1, "allocation_pct", x, value)
         for policy, end in (("ours", 90.0), ("theirs", 81.0))
         for x, value in ((10.0, 10.0), (130.0, end))
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.device_plugin import NvidiaPlugin, PlainPlugin
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policies import BASELINES, INFORMED, PRODUCT, policy_for_pods
 from benchmarks.placement.policy import ByPlugin
 from tests.benchmarks.placement.builders import cluster_of, job
@@ -27,7 +27,7 @@ def test_a_policy_chooses_gpus_or_leaves_them_to_the_plugin(name: str) -> None:
 def test_the_order_is_the_kubelets_for_every_policy_that_imposes_nothing(name: str) -> None:
     """A pod of one GPU gets any of those that are free, as often as every other one."""
     cluster = cluster_of("dgx-1v")
-    cluster.take(Allotment(0, (0, 1, 2, 3), Pod(4)))
+    cluster.take(Allotment(0, (0, 1, 2, 3), PodSize(4)))
     policy = policy_for_pods(name, [])(cluster, Random(0))
     counted = Counter(placed[0].gpus for _ in range(400) if (placed := policy.place(job(0, 1))))
     assert sorted(counted) == [(4,), (5,), (6,), (7,)]
@@ -45,7 +45,7 @@ def test_gpushare_imposes_one_gpu_and_no_more() -> None:
 def test_a_plugin_hands_out_what_its_chances_say(plugin: type[NvidiaPlugin | PlainPlugin]) -> None:
     """Two of the GPUs 0, 3, 4 and 6, a thousand times."""
     cluster = cluster_of("dgx-1v")
-    cluster.take(Allotment(0, (1, 2, 5, 7), Pod(4)))
+    cluster.take(Allotment(0, (1, 2, 5, 7), PodSize(4)))
     (node,) = cluster.nodes
     chosen = plugin(Random(1))
     counted = Counter(sum(1 << gpu for gpu in chosen.hand_out(node, 2)) for _ in range(1000))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.placement.cluster import Allotment
-from benchmarks.placement.engine import Discipline, Event, Finished, Refused, Started, simulate
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.engine import Discipline, Event, Finished, JobRefused, Started, simulate
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 
@@ -34,7 +34,7 @@ def test_without_a_queue_what_does_not_fit_is_lost() -> None:
     """The second job finds one GPU free and is refused; the third one takes it."""
     events = run(JOBS, Discipline.REFUSE)
     assert starts(events) == {0: 0.0, 2: 2.0}
-    assert [event.job.number for event in events if isinstance(event, Refused)] == [1]
+    assert [event.job.number for event in events if isinstance(event, JobRefused)] == [1]
 
 
 def test_a_blocking_head_keeps_all_behind_it_waiting() -> None:
@@ -56,7 +56,7 @@ def test_skipping_lets_smaller_jobs_pass() -> None:
 def test_a_job_that_can_never_fit_is_refused_at_the_end() -> None:
     """It waits until nothing is left that could end."""
     events = run([job(0, 5), job(1, 1)], Discipline.SKIP)
-    assert isinstance(events[-1], Refused)
+    assert isinstance(events[-1], JobRefused)
     assert events[-1].job.number == 0
 
 
@@ -92,28 +92,28 @@ def test_everything_given_is_given_back(policy: str, sizes: list[int], seed: int
 @pytest.mark.parametrize(
     ("pod", "nodes"),
     [
-        (Pod(1), [0, 1]),
-        (Pod(2), [1]),
-        (Pod(1, cpu_milli=90_000), [1]),
-        (Pod(1, memory_mib=999_999), [1]),
-        (Pod(1, models=("l40s-4",)), [0]),
-        (Pod(1, gpu_milli=400), [0, 1]),
-        (Pod(1, gpu_milli=700), [0, 1]),
-        (Pod(2, gpu_milli=400), [0, 1]),
-        (Pod(5), []),
+        (PodSize(1), [0, 1]),
+        (PodSize(2), [1]),
+        (PodSize(1, cpu_milli=90_000), [1]),
+        (PodSize(1, memory_mib=999_999), [1]),
+        (PodSize(1, models=("l40s-4",)), [0]),
+        (PodSize(1, gpu_milli=400), [0, 1]),
+        (PodSize(1, gpu_milli=700), [0, 1]),
+        (PodSize(2, gpu_milli=400), [0, 1]),
+        (PodSize(5), []),
     ],
 )
-def test_a_pod_fits_where_its_gpus_cpu_memory_and_model_are_free(pod: Pod, nodes: list[int]) -> None:
+def test_a_pod_fits_where_its_gpus_cpu_memory_and_model_are_free(pod: PodSize, nodes: list[int]) -> None:
     """On the first node two GPUs are taken and half of the third, with 8 cores and 2 MiB; the second one is empty."""
     cluster = cluster_of("l40s-4", "t4-4")
-    cluster.take(Allotment(0, (0, 1), Pod(2, cpu_milli=8_000, memory_mib=2)))
-    cluster.take(Allotment(0, (2,), Pod(1, gpu_milli=500)))
+    cluster.take(Allotment(0, (0, 1), PodSize(2, cpu_milli=8_000, memory_mib=2)))
+    cluster.take(Allotment(0, (2,), PodSize(1, gpu_milli=500)))
     assert [node.index for node in cluster.fitting(pod)] == nodes
 
 
 def test_a_queue_is_planned_as_one_where_that_serves_more() -> None:
     """Of two machines the only one for the second job is the first one's choice, too; planned together both start at once."""
-    queue = [job(0, 1), job(1, pod=Pod(8, models=("dgx-1v",)))]
+    queue = [job(0, 1), job(1, pod=PodSize(8, models=("dgx-1v",)))]
     found = {}
     for policy in ("gputopo", "gputopo-as-one"):
         cluster = cluster_of("dgx-1v", "dgx-a100")

@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.placement.baselines.fgd import Fgd
-from benchmarks.placement.cluster import Allotment, Cluster, Server
+from benchmarks.placement.cluster import Allotment, Cluster, ServerSpec
 from benchmarks.placement.fidelity import PUBLISHED_NAMES, published
-from benchmarks.placement.fragmentation import Fragmentation, typical_pods
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.fragmentation import FragmentationMeasure, typical_pods
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.rows import mean
 from benchmarks.placement.scenarios.inflation import Inflation
 from benchmarks.placement.traces.openb import OpenbTrace
 from topology.node.model import Gpu, NodeTopology
 
 PODS = [
-    *[Pod(0, cpu_milli=4000)] * 2,
-    *[Pod(1, 300, cpu_milli=4000)] * 5,
-    *[Pod(1, 650, cpu_milli=8000, models=("A", "B"))] * 3,
-    *[Pod(1, cpu_milli=6000)] * 6,
-    *[Pod(2, cpu_milli=16000, models=("B",))] * 2,
+    *[PodSize(0, cpu_milli=4000)] * 2,
+    *[PodSize(1, 300, cpu_milli=4000)] * 5,
+    *[PodSize(1, 650, cpu_milli=8000, models=("A", "B"))] * 3,
+    *[PodSize(1, cpu_milli=6000)] * 6,
+    *[PodSize(2, cpu_milli=16000, models=("B",))] * 2,
 ]
 
 
@@ -56,7 +56,7 @@ states = st.tuples(
 def test_typical_pods_cover_most_of_the_workload() -> None:
     """The most frequent come first, and their shares add up to one."""
     found = typical_pods(PODS)
-    assert found[0][0] == Pod(1, cpu_milli=6000)
+    assert found[0][0] == PodSize(1, cpu_milli=6000)
     assert math.isclose(sum(share for _, share in found), 1.0)
 
 
@@ -64,7 +64,7 @@ def test_typical_pods_cover_most_of_the_workload() -> None:
 def test_the_measure_is_what_its_definition_says(state: tuple[int, list[int], str]) -> None:
     """The arrays give the same number as a loop over typical pods and GPUs."""
     cpu_milli, gpu_milli, model = state
-    measure = Fragmentation(typical_pods(PODS), ["A", "B", "C"])
+    measure = FragmentationMeasure(typical_pods(PODS), ["A", "B", "C"])
     found = measure.of(np.array([cpu_milli]), np.array([gpu_milli]), np.array(["ABC".index(model)]))
     assert math.isclose(found[0], fragments(cpu_milli, gpu_milli, model), abs_tol=1e-6)
 
@@ -72,14 +72,14 @@ def test_the_measure_is_what_its_definition_says(state: tuple[int, list[int], st
 def one_node(cpu_milli: int, gpu_milli: list[int], model: str) -> Cluster:
     """Return a cluster of one node in this state."""
     gpus = tuple(Gpu(index, str(index), model) for index in range(len(gpu_milli)))
-    cluster = Cluster([Server("n", NodeTopology(gpus), cpu_milli, 1000, model)])
+    cluster = Cluster([ServerSpec("n", NodeTopology(gpus), cpu_milli, 1000, model)])
     for position, left in enumerate(gpu_milli):
         if left < 1000:
-            cluster.take(Allotment(0, (position,), Pod(1, 1000 - left)))
+            cluster.take(Allotment(0, (position,), PodSize(1, 1000 - left)))
     return cluster
 
 
-def expected_score(cpu_milli: int, gpu_milli: list[int], model: str, pod: Pod) -> int | None:
+def expected_score(cpu_milli: int, gpu_milli: list[int], model: str, pod: PodSize) -> int | None:
     """Return FGD's score of one node for a pod, read off its definition; `None` where it does not fit."""
     before = fragments(cpu_milli, gpu_milli, model)
     positions = [position for position, left in enumerate(gpu_milli) if left >= pod.gpu_milli]

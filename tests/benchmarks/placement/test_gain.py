@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Answer, Measure
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, GainMeasurement, Measure
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import Subject
 from benchmarks.placement.gain.words import RULE_OF_GPUS, all_figures, in_short
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.page import to_html, to_text
-from benchmarks.placement.rows import Row, quantile_rows
+from benchmarks.placement.rows import ResultRow, quantile_rows
 from tests.benchmarks.placement.test_snapshot import node, pod
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
@@ -34,21 +34,21 @@ def subject(name: str = "mine", wired: int = 4) -> Subject:
     return Subject(name, nodes=4, gpus=32, wired_nodes=wired, pods=5, pods_of_several=3)
 
 
-def rows(policy: str, placed: tuple[float, ...], ratio: float | None = 0.5) -> list[Row]:
+def rows(policy: str, placed: tuple[float, ...], ratio: float | None = 0.5) -> list[ResultRow]:
     """Return what runs of a policy may have measured, one value of pods placed for each seed; a tenth of the GPUs stranded."""
     found = []
     for seed, count in enumerate(placed):
         values = {"pods_placed": count, "pods_arrived": 20.0, "fragmentation_pct": 10.0, "allocation_pct": 90.0}
-        found += [Row("now", policy, seed, metric, 100.0, value) for metric, value in values.items()]
+        found += [ResultRow("now", policy, seed, metric, 100.0, value) for metric, value in values.items()]
         if ratio is not None:
-            found.append(Row("now", policy, seed, "bandwidth_ratio_mean", None, ratio))
+            found.append(ResultRow("now", policy, seed, "bandwidth_ratio_mean", None, ratio))
             found += quantile_rows("now", policy, seed, "bandwidth_ratio", [ratio / 2, ratio])
     return found
 
 
 def said(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str:
     """Return what the page says of the pods that fit."""
-    answer = Answer(subject(), rows(PRODUCT, ours) + rows(STOCK, theirs), len(ours))
+    answer = GainMeasurement(subject(), rows(PRODUCT, ours) + rows(STOCK, theirs), len(ours))
     return next(line for part in in_short(answer) for line in part.split("\n") if "Pods that fit" in line)
 
 
@@ -72,7 +72,7 @@ def test_words_claim_no_more_than_the_runs_show(
 
 def test_gains_are_of_the_unit_that_people_count_in() -> None:
     """Percent of the best bandwidth, and GPUs of the cluster's: a tenth of 32."""
-    answer = Answer(subject(), rows(PRODUCT, (18, 18), 0.75) + rows(STOCK, (18, 18)), 2)
+    answer = GainMeasurement(subject(), rows(PRODUCT, (18, 18), 0.75) + rows(STOCK, (18, 18)), 2)
     found = {measure: answer.gain(measure, PRODUCT, STOCK) for measure in Measure}
     assert [(gain.ours, gain.theirs) for gain in found.values() if gain] == [(75, 50), (18, 18), (3.2, 3.2)]
     assert answer.best_of_others(Measure.PODS) == STOCK
@@ -80,17 +80,17 @@ def test_gains_are_of_the_unit_that_people_count_in() -> None:
 
 def test_of_stranded_gpus_fewer_are_better() -> None:
     """A policy that strands more is worse by that much."""
-    worse = [Row("now", PRODUCT, seed, "fragmentation_pct", 100.0, 20.0) for seed in (0, 1)]
-    gain = Answer(subject(), worse + rows(STOCK, (1, 1)), 2).gain(Measure.STRANDED, PRODUCT, STOCK)
+    worse = [ResultRow("now", PRODUCT, seed, "fragmentation_pct", 100.0, 20.0) for seed in (0, 1)]
+    gain = GainMeasurement(subject(), worse + rows(STOCK, (1, 1)), 2).gain(Measure.STRANDED, PRODUCT, STOCK)
     assert gain is not None
     assert gain.better_by.mean == pytest.approx(-3.2)
 
 
 @pytest.mark.parametrize("draw", [intervals, bandwidth_spread, allocation])
-def test_a_picture_is_xml_with_a_mark_and_a_name_for_each_policy(draw: Callable[[Answer], str | None]) -> None:
+def test_a_picture_is_xml_with_a_mark_and_a_name_for_each_policy(draw: Callable[[GainMeasurement], str | None]) -> None:
     """Nothing is drawn for policies that did not run."""
     ran = [STOCK, "hived", OBSERVE, PRODUCT]
-    answer = Answer(subject(), [row for policy in ran for row in rows(policy, (18, 19))], 2)
+    answer = GainMeasurement(subject(), [row for policy in ran for row in rows(policy, (18, 19))], 2)
     tree = ET.fromstring(draw(answer) or "")
     labels = [text.text for text in tree.iter(f"{SVG}text")]
     assert tree.find(f"{SVG}title") is not None
@@ -104,9 +104,10 @@ def test_a_curve_goes_through_what_was_measured() -> None:
     """Half of the pods have a quarter of the best bandwidth or less: that is half way up, and at a quarter of the width."""
     spread = [row for row in rows(PRODUCT, (1,)) if row.metric != "bandwidth_ratio_quantile"]
     spread += [
-        Row("now", PRODUCT, 0, "bandwidth_ratio_quantile", x, value) for x, value in ((0, 0), (50, 0.25), (100, 1))
+        ResultRow("now", PRODUCT, 0, "bandwidth_ratio_quantile", x, value)
+        for x, value in ((0, 0), (50, 0.25), (100, 1))
     ]
-    tree = ET.fromstring(bandwidth_spread(Answer(subject(), spread, 1)) or "")
+    tree = ET.fromstring(bandwidth_spread(GainMeasurement(subject(), spread, 1)) or "")
     (line,) = (each for each in tree.iter(f"{SVG}polyline") if each.get("class") == "series")
     drawn = [tuple(map(float, point.split(","))) for point in (line.get("points") or "").split()]
     assert drawn == [
@@ -126,7 +127,7 @@ def tick(tree: ET.Element, axis: str, value: float) -> float:
 
 def test_without_wires_nothing_is_said_or_drawn_of_bandwidth() -> None:
     """The page says why, and what to do."""
-    answer = Answer(subject(wired=0), rows(PRODUCT, (18, 18), None) + rows(STOCK, (17, 17), None), 2)
+    answer = GainMeasurement(subject(wired=0), rows(PRODUCT, (18, 18), None) + rows(STOCK, (17, 17), None), 2)
     assert bandwidth_spread(answer) is None
     text = to_text(parts_of(answer, ""))
     assert "Bandwidth between GPUs: not measured, the wires are not known." in text
@@ -136,14 +137,14 @@ def test_without_wires_nothing_is_said_or_drawn_of_bandwidth() -> None:
 
 def test_the_page_says_who_chooses_the_gpus() -> None:
     """Stock scheduling and mode observe have the same plugin and the same order; a reader need not guess that."""
-    answer = Answer(subject(), [*rows(PRODUCT, (1.0, 2.0)), *rows(STOCK, (1.0, 2.0))], 2)
+    answer = GainMeasurement(subject(), [*rows(PRODUCT, (1.0, 2.0)), *rows(STOCK, (1.0, 2.0))], 2)
     assert RULE_OF_GPUS in all_figures(answer)
     assert "random order" in RULE_OF_GPUS
 
 
 def test_a_quick_answer_says_what_was_cut() -> None:
     """First among what it does not say."""
-    answer = Answer(subject(), rows(PRODUCT, (1, 2, 3)) + rows(STOCK, (1, 2, 3)), 3)
+    answer = GainMeasurement(subject(), rows(PRODUCT, (1, 2, 3)) + rows(STOCK, (1, 2, 3)), 3)
     text = to_text(parts_of(answer, what_was_cut(3)))
     assert "3 orders of arrival instead of 10, and without best fit, FGD, HiveD" in text.replace("\n  ", " ")
     assert "quick" not in to_text(parts_of(answer, ""))
@@ -152,7 +153,7 @@ def test_a_quick_answer_says_what_was_cut() -> None:
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>'])
 def test_hostile_names_are_text(name: str) -> None:
     """A file may be called anything; what it is called is shown, and does nothing."""
-    page = to_html("t", parts_of(Answer(subject(name), rows(PRODUCT, (1, 2)) + rows(STOCK, (1, 2)), 2), ""))
+    page = to_html("t", parts_of(GainMeasurement(subject(name), rows(PRODUCT, (1, 2)) + rows(STOCK, (1, 2)), 2), ""))
     assert f"<code>{html.escape(name)}</code>" in page
     assert name not in page
 

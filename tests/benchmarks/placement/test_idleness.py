@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.engine import Started
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.scenarios.idleness import idle_while_wanted_pct
 from tests.benchmarks.placement.builders import job
 
 
 def started(time_s: float, number: int, gpus: int, arrival_s: float, service_s: float) -> Started:
     """Return a job's start; where does not matter here."""
-    return Started(time_s, job(number, gpus, arrival_s=arrival_s, service_s=service_s), (Allotment(0, (), Pod(0)),))
+    return Started(time_s, job(number, gpus, arrival_s=arrival_s, service_s=service_s), (Allotment(0, (), PodSize(0)),))
 
 
 def lost_pct(*events: Started) -> float:

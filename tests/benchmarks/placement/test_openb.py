@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.openb import OpenbTrace
 
@@ -27,7 +27,7 @@ def test_reads_nodes_and_workloads(tmp_path: Path) -> None:
     found = trace(tmp_path)
     assert [(server.name, len(server.topology), server.model) for server in found.servers()] == [("a", 2, "T4")]
     assert found.workloads == ("mine",)
-    assert found.pods("mine") == (Pod(1, 300, 4000, 10, ("T4", "A10")), Pod(0, 1000, 8000, 20))
+    assert found.pods("mine") == (PodSize(1, 300, 4000, 10, ("T4", "A10")), PodSize(0, 1000, 8000, 20))
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_what_spreadsheets_write_is_read(tmp_path: Path) -> None:
     """A byte order mark, lines that end as on Windows, blanks around words, whole numbers as they stand beside gaps."""
     found = trace(tmp_path, "\ufeff" + NODES.replace("\n", "\r\n"), "\ufeff" + PODS.replace("300,T4|", "300.0, T4 | "))
     assert len(found.servers()) == 1
-    assert found.pods("mine")[0] == Pod(1, 300, 4000, 10, ("T4", "A10"))
+    assert found.pods("mine")[0] == PodSize(1, 300, 4000, 10, ("T4", "A10"))
 
 
 def test_pods_of_a_list_without_memory_ask_for_none(tmp_path: Path) -> None:
     """`openb_pod_list_nomem.csv`, which FGD's authors keep beside the others, has no such column."""
     found = trace(tmp_path, pods="name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,4000,1,300,T4\n")
-    assert found.pods("mine") == (Pod(1, 300, 4000, 0, ("T4",)),)
+    assert found.pods("mine") == (PodSize(1, 300, 4000, 0, ("T4",)),)
 
 
 def test_two_lists_of_the_same_nodes_are_one_cluster(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from benchmarks.placement.baselines.hived import Hived, lowest_cell
 from benchmarks.placement.baselines.koordinator import koordinator_gpus
 from benchmarks.placement.baselines.pair_scores import linked_pairs, pair_scores, total
 from benchmarks.placement.baselines.vgpu_manager import link_gpus, tier
-from benchmarks.placement.cluster import Allotment, Cluster, Server
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerSpec
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policies import BASELINES, INFORMED, PRODUCT, policy_for_pods
 from tests.benchmarks.placement.builders import cluster_of, job
 from topology.formats.catalog import machine
@@ -89,7 +89,7 @@ def test_koordinator_packs_if_it_is_set_up_so() -> None:
     """Two nodes, one in use: the default takes the idle one."""
     for name, index in (("koordinator", 0), ("koordinator-most", 1)):
         cluster = cluster_of("dgx-1v", "dgx-1v")
-        cluster.take(Allotment(1, (0,), Pod(1, cpu_milli=8000)))
+        cluster.take(Allotment(1, (0,), PodSize(1, cpu_milli=8000)))
         placed = policy_for_pods(name, [])(cluster, Random(0)).place(job(0, 2))
         assert placed is not None
         assert placed[0].node == index
@@ -116,8 +116,8 @@ def test_hived_takes_the_lowest_common_cell() -> None:
 
 def test_hived_walks_the_nodes_once_and_packs() -> None:
     """A gang of two pods of four fills the node in use before it opens the idle one."""
-    cluster = Cluster([Server("n", MESH, 0, 0, "V100")] * 2)
-    cluster.take(Allotment(1, (0, 1, 2, 3), Pod(4)))
+    cluster = Cluster([ServerSpec("n", MESH, 0, 0, "V100")] * 2)
+    cluster.take(Allotment(1, (0, 1, 2, 3), PodSize(4)))
     placed = Hived(cluster, Random(0)).place(job(0, 4, 4))
     assert placed is not None
     assert [(found.node, found.gpus) for found in placed] == [(1, (4, 5, 6, 7)), (0, (0, 1, 2, 3))]
@@ -153,7 +153,7 @@ def test_mapa_preserve_keeps_a_sensitive_job_off_pcie() -> None:
 def test_mapa_preserve_lets_a_waiting_job_wait() -> None:
     """The policy has no place for it, although two GPUs are free."""
     cluster = cluster_of("dgx-1v")
-    cluster.take(Allotment(0, (1, 2, 3, 4, 5, 6), Pod(6)))
+    cluster.take(Allotment(0, (1, 2, 3, 4, 5, 6), PodSize(6)))
     asking = job(0, 2)
     assert policy_for_pods("mapa-preserve", [])(cluster, Random(0)).place(asking) is None
     assert asking.communication is Communication.HEAVY
@@ -163,9 +163,9 @@ def test_mapa_preserve_that_yields_takes_pcie_where_nothing_else_is_free() -> No
     """A ring on any node goes before, be it on the emptier one."""
     cluster = cluster_of("dgx-1v", "dgx-1v")
     yielding = policy_for_pods("mapa-preserve-yielding", [])(cluster, Random(0))
-    cluster.take(Allotment(0, (1, 2, 3, 4, 5, 6), Pod(6)))
+    cluster.take(Allotment(0, (1, 2, 3, 4, 5, 6), PodSize(6)))
     beside = yielding.place(job(0, 2))
-    cluster.take(Allotment(1, (0, 1, 2, 3, 4, 5, 6), Pod(7)))
+    cluster.take(Allotment(1, (0, 1, 2, 3, 4, 5, 6), PodSize(7)))
     over_pcie = yielding.place(job(1, 2))
     assert beside is not None
     assert over_pcie is not None
@@ -176,8 +176,8 @@ def test_mapas_own_score_may_choose_the_node() -> None:
     """The fuller node has a single link left, the other one a double link."""
     for name, node in (("mapa-preserve", 0), ("mapa-preserve-fleet", 1)):
         cluster = cluster_of("dgx-1v", "dgx-1v")
-        cluster.take(Allotment(0, (2, 3, 4, 5, 6, 7), Pod(6)))
-        cluster.take(Allotment(1, (1, 2, 4, 5, 6), Pod(5)))
+        cluster.take(Allotment(0, (2, 3, 4, 5, 6, 7), PodSize(6)))
+        cluster.take(Allotment(1, (1, 2, 4, 5, 6), PodSize(5)))
         placed = policy_for_pods(name, [])(cluster, Random(0)).place(job(0, 2))
         assert placed is not None
         assert placed[0].node == node
@@ -218,7 +218,7 @@ def test_topo_aware_p_waits_where_topo_aware_settles() -> None:
     """One GPU free in each socket: utility 0.25, too little for a job that wants 0.3."""
     for name, placed in (("topo-aware", True), ("topo-aware-p", False)):
         cluster = cluster_of("ac922-4")
-        cluster.take(Allotment(0, (0, 2), Pod(2)))
+        cluster.take(Allotment(0, (0, 2), PodSize(2)))
         policy = policy_for_pods(name, [])(cluster, Random(0))
         asking = job(0, 2, minimal_utility=0.3)
         assert (policy.place(asking) is not None) is placed
@@ -228,7 +228,7 @@ def test_topo_aware_p_waits_where_topo_aware_settles() -> None:
 def test_every_policy_gives_only_what_is_free(name: str) -> None:
     """On a mixed cluster filled to the brim; the cluster itself objects to anything given twice."""
     random = Random(7)
-    pods = [Pod(random.choice([1, 2, 4]), cpu_milli=1000) for _ in range(30)]
+    pods = [PodSize(random.choice([1, 2, 4]), cpu_milli=1000) for _ in range(30)]
     cluster = cluster_of("dgx-1v", "l40s-8", "hgx-h100", "a100-pcie-8-pairs")
     policy = policy_for_pods(name, pods)(cluster, random)
     for number, pod in enumerate(pods):
@@ -241,5 +241,5 @@ def test_every_policy_gives_only_what_is_free(name: str) -> None:
 @pytest.mark.parametrize("name", [*BASELINES, *INFORMED, PRODUCT])
 def test_no_policy_minds_a_pod_that_no_machine_is_large_enough_for(name: str) -> None:
     """`inflation` asks about every pod of a trace, however large."""
-    pod = Pod(100)
+    pod = PodSize(100)
     assert policy_for_pods(name, [pod])(cluster_of("l40s-4"), Random(0)).place(job(0, pod=pod)) is None

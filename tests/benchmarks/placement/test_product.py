@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.placement.cluster import Allotment, Cluster, Server
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.cluster import Allotment, Cluster, ServerSpec
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
 from benchmarks.placement.product import Gputopo, kind_of
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
@@ -19,7 +19,7 @@ from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
 from topology.effort import finish
 from topology.formats.catalog import machine
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 from topology.placement.decide import Situation, decide
 from topology.placement.nvidia_best_effort import outcomes
 from topology.placement.topology_class import TopologyClass
@@ -47,7 +47,7 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
     cluster = cluster_of("dgx-1v", "dgx-1v", "dgx-1v")
     for index, positions in enumerate(used):
         if positions:
-            cluster.take(Allotment(index, positions, Pod(len(positions))))
+            cluster.take(Allotment(index, positions, PodSize(len(positions))))
     simulated = policy_for_pods("gputopo", [])(cluster, random).place(asking)
 
     nodes = [node(f"n{index}", "dgx-1v") for index in range(3)]
@@ -74,10 +74,10 @@ def test_where_agents_observe_the_node_is_the_extenders_and_the_gpus_are_the_plu
     cluster = cluster_of("dgx-1v", "dgx-1v", "dgx-1v")
     for index, positions in enumerate(used):
         if positions:
-            cluster.take(Allotment(index, positions, Pod(len(positions))))
+            cluster.take(Allotment(index, positions, PodSize(len(positions))))
     simulated = policy_for_pods("gputopo-observe", [])(cluster, random).place(asking)
 
-    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+    status = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
     state = cluster_state(
         *(node(f"n{index}", "dgx-1v", status=status) for index in range(3)),
         *(
@@ -116,7 +116,7 @@ def test_the_plugin_breaks_islands_that_we_would_keep() -> None:
 def test_a_plugin_that_hands_out_whole_gpus_is_not_compared_where_pods_share_them() -> None:
     """The text says so; nothing is run that means something else."""
     with pytest.raises(UnknownPolicy, match="whole GPUs"):
-        policy_for_pods("gputopo-observe", [Pod(1, gpu_milli=500)])
+        policy_for_pods("gputopo-observe", [PodSize(1, gpu_milli=500)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -127,12 +127,12 @@ def test_where_cpu_runs_out_the_node_is_still_the_extenders_answer(seed: int) ->
     wants = random.choice([0, 4, 16])
     cluster = cluster_of(*["dgx-1v"] * 3, cpu_milli=96_000)
     for index, taken in enumerate(cores.values()):
-        cluster.take(Allotment(index, (), Pod(0, cpu_milli=1000 * taken)))
+        cluster.take(Allotment(index, (), PodSize(0, cpu_milli=1000 * taken)))
     policy = Gputopo(cluster)
-    past = [job(number, pod=Pod(1, cpu_milli=8000)) for number in range(1, 1 + 2 * int(PRIOR_PODS))]
+    past = [job(number, pod=PodSize(1, cpu_milli=8000)) for number in range(1, 1 + 2 * int(PRIOR_PODS))]
     for each in past:
         policy.values.meet(str(each.number), kind_of(each.pods[0]), running=False)
-    simulated = policy.place(job(0, pod=Pod(1, cpu_milli=1000 * wants)))
+    simulated = policy.place(job(0, pod=PodSize(1, cpu_milli=1000 * wants)))
 
     nodes = [node(name, "dgx-1v", cpu="96") for name in cores]
     beside = [pod(f"on-{name}", 0, on=name, cpu=str(taken)) for name, taken in cores.items()]
@@ -151,11 +151,11 @@ def test_a_gang_goes_where_the_extender_puts_it_pod_by_pod(seed: int) -> None:
     random = Random(seed)
     racks = {f"n{index}": "abc"[index % 3] for index in range(9)}
     busy = random.sample(sorted(racks), random.randint(0, 4))
-    cluster = Cluster([Server(name, machine("dgx-a100"), leaf=rack) for name, rack in racks.items()])
+    cluster = Cluster([ServerSpec(name, machine("dgx-a100"), leaf=rack) for name, rack in racks.items()])
     for name in busy:
-        cluster.take(Allotment(int(name[1:]), tuple(range(8)), Pod(8)))
+        cluster.take(Allotment(int(name[1:]), tuple(range(8)), PodSize(8)))
     size = random.randint(2, 9 - len(busy))
-    simulated = Gputopo(cluster).place(Job(0, 0.0, 1.0, (Pod(8),) * size))
+    simulated = Gputopo(cluster).place(Job(0, 0.0, 1.0, (PodSize(8),) * size))
 
     nodes = [node(name, labels={"topology.kubernetes.io/rack": rack}) for name, rack in racks.items()]
     state = cluster_state(*nodes, *(running(f"on-{name}", name, *gpus(name, *range(8))) for name in busy))
@@ -175,7 +175,7 @@ def test_a_gang_goes_where_the_extender_puts_it_pod_by_pod(seed: int) -> None:
 def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:
     """What is asked for does not depend on when there was room for it."""
     full = cluster_of("dgx-1v")
-    full.take(Allotment(0, tuple(range(8)), Pod(8)))
+    full.take(Allotment(0, tuple(range(8)), PodSize(8)))
     policy = Gputopo(full)
     for number in (1, 0, 1, *range(2, int(PRIOR_PODS) * 2)):
         policy.place(job(number, 2 if number else 4))
@@ -204,7 +204,7 @@ def test_only_owners_who_insist_wait_for_a_ring_that_the_machine_can_have(
 ) -> None:
     """GPUs 0 and 5 are free, which a DGX-1V joins by PCIe; an L40S server has no NVLink to wait for."""
     cluster = cluster_of(machine_name)
-    cluster.take(Allotment(0, (1, 2, 3, 4, 6, 7), Pod(6)))
+    cluster.take(Allotment(0, (1, 2, 3, 4, 6, 7), PodSize(6)))
     asking = replace(job(0, 2), communication=communication)
     placed = policy_for_pods(policy, [])(cluster, Random(0)).place(asking)
     assert (placed is not None) is starts

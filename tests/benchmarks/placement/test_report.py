@@ -17,17 +17,17 @@ from benchmarks.placement.report.command import BadRows, measure, read_measured,
 from benchmarks.placement.report.figures import section_figure, spread_figure
 from benchmarks.placement.report.glance import BARS, POLICIES, WORKLOAD, draw, figures
 from benchmarks.placement.report.intervals import Interval, interval, paired
-from benchmarks.placement.report.page import Figure, to_html, to_markdown
-from benchmarks.placement.report.sections import SECTIONS, Column, Section, Spread
+from benchmarks.placement.report.page import ReportFigure, to_html, to_markdown
+from benchmarks.placement.report.sections import SECTIONS, Column, ReportSection, Spread
 from benchmarks.placement.report.tables import workload_table
-from benchmarks.placement.report.values import Values
-from benchmarks.placement.rows import Row, quantile_rows
+from benchmarks.placement.report.values import ScenarioValues
+from benchmarks.placement.rows import ResultRow, quantile_rows
 from topology.value.score import Weights
 
 COLUMN = Column("good", "goodness", higher_is_better=True, digits=1)
-SECTION = Section("x", "X", (COLUMN, COLUMN), 2, "dots")
+SECTION = ReportSection("x", "X", (COLUMN, COLUMN), 2, "dots")
 ROWS = [
-    Row("w", policy, seed, "good", None, value)
+    ResultRow("w", policy, seed, "good", None, value)
     for policy, by_seed in {"random": (1.0, 3.0), "gputopo": (2.0, 5.0)}.items()
     for seed, value in enumerate(by_seed)
 ]
@@ -49,7 +49,7 @@ def test_differences_are_taken_seed_by_seed() -> None:
 
 def test_a_table_marks_the_best_and_says_the_lead() -> None:
     """One line for each policy; the product's own has no lead over itself."""
-    lines = workload_table(Values(ROWS), "w", SECTION).split("\n")
+    lines = workload_table(ScenarioValues(ROWS), "w", SECTION).split("\n")
     assert lines[2].startswith("| random | 2.0 ± ")
     assert lines[2].endswith("| 1.5 ± 6.4 |")
     assert "**3.5" in lines[3]
@@ -57,23 +57,23 @@ def test_a_table_marks_the_best_and_says_the_lead() -> None:
 
 def test_figures_are_the_same_bytes_again() -> None:
     """No date, no random names."""
-    first, second = section_figure(Values(ROWS), SECTION), section_figure(Values(ROWS), SECTION)
+    first, second = section_figure(ScenarioValues(ROWS), SECTION), section_figure(ScenarioValues(ROWS), SECTION)
     assert first is not None
     assert first == second
     assert "<svg" in first
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.scenario)
-def test_every_section_draws_its_figure(section: Section) -> None:
+def test_every_section_draws_its_figure(section: ReportSection) -> None:
     """A front, a curve or dots, with the name of every policy and the product's weights left out of the names."""
     workload = (*section.extra_workloads, "w/measured")[0]
     rows = [
-        Row(workload, policy, seed, column.metric, column.x, 90.0 + seed)
+        ResultRow(workload, policy, seed, column.metric, column.x, 90.0 + seed)
         for policy in ("random", "gputopo", *section.extra_policies)
         for seed in (1, 2)
         for column in section.columns
     ]
-    drawn = section_figure(Values(rows), section)
+    drawn = section_figure(ScenarioValues(rows), section)
     assert drawn is not None
     assert "random" in drawn
     assert "gputopo@" not in drawn
@@ -84,17 +84,17 @@ def test_every_section_draws_its_figure(section: Section) -> None:
     [(section, spread) for section in SECTIONS for spread in section.spreads],
     ids=lambda value: getattr(value, "scenario", None) or value.metric,
 )
-def test_every_spread_draws_a_line_for_each_policy(section: Section, spread: Spread) -> None:
+def test_every_spread_draws_a_line_for_each_policy(section: ReportSection, spread: Spread) -> None:
     """Of those with a name each has an entry, the others have one together; without rows there is no picture."""
     policies = ("stock-least", "hived", "fgd", "gputopo")
     rows = [row for policy in policies for row in quantile_rows("w", policy, 1, spread.metric, [0.1, len(policy)])]
-    drawn = spread_figure(Values(rows), section, spread)
+    drawn = spread_figure(ScenarioValues(rows), section, spread)
     assert drawn is not None
     texts = ["".join(text.itertext()) for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
     assert [texts.count(name) for name in (*policies, "each other policy", spread.title)] == [1, 0, 0, 1, 1, 1]
     lines = re.findall(r'<g id="line2d_\d+">\s*<path d="[^"]+" clip-path', drawn)
     assert len(lines) - grid_lines(drawn) == len(policies)
-    assert spread_figure(Values(ROWS), section, spread) is None
+    assert spread_figure(ScenarioValues(ROWS), section, spread) is None
 
 
 def grid_lines(drawn: str) -> int:
@@ -103,12 +103,12 @@ def grid_lines(drawn: str) -> int:
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.scenario)
-def test_every_figure_is_well_formed(section: Section) -> None:
+def test_every_figure_is_well_formed(section: ReportSection) -> None:
     """Whatever a workload and a policy are called: they come from files."""
     workload = section.extra_workloads[0] if section.extra_workloads else "<b>&/measured"
     columns = {(column.metric, column.x) for column in section.columns}
-    rows = [Row(workload, policy, 1, metric, x, 90.0) for policy in ("a<b&c", "gputopo") for metric, x in columns]
-    tree = ET.fromstring(section_figure(Values(rows), section) or "")
+    rows = [ResultRow(workload, policy, 1, metric, x, 90.0) for policy in ("a<b&c", "gputopo") for metric, x in columns]
+    tree = ET.fromstring(section_figure(ScenarioValues(rows), section) or "")
     assert workload in ["".join(text.itertext()) for text in tree.iter("{http://www.w3.org/2000/svg}text")]
 
 
@@ -127,16 +127,18 @@ def test_the_curve_over_lambda_goes_through_the_default_in_order() -> None:
     section = next(section for section in SECTIONS if section.figure == "front")
     assert f"gputopo@{Weights().pods_to_come:g}" not in section.extra_policies
     rows = [
-        Row(section.extra_workloads[0], policy, 1, column.metric, None, 90.0 + place)
+        ResultRow(section.extra_workloads[0], policy, 1, column.metric, None, 90.0 + place)
         for place, policy in enumerate(("gputopo", *section.extra_policies))
         for column in section.columns
     ]
-    assert section_figure(Values(rows), section) == section_figure(Values(rows[::-1]), section)
+    assert section_figure(ScenarioValues(rows), section) == section_figure(ScenarioValues(rows[::-1]), section)
 
 
 def test_the_page_needs_nothing_beside_itself() -> None:
     """Figures are inside, their parts renamed so that two may stand on one page; text is escaped."""
-    page = to_html("t", ["# A <b>", "| a | b |\n| --- | ---: |\n| 1 | **2** |", Figure("f", '<svg id="p1"></svg>')])
+    page = to_html(
+        "t", ["# A <b>", "| a | b |\n| --- | ---: |\n| 1 | **2** |", ReportFigure("f", '<svg id="p1"></svg>')]
+    )
     assert "<h1>A &lt;b&gt;</h1>" in page
     assert "<td><b>2</b></td>" in page
     assert 'id="f-p1"' in page
@@ -145,7 +147,7 @@ def test_the_page_needs_nothing_beside_itself() -> None:
 
 def test_markdown_names_its_pictures() -> None:
     """They lie beside it."""
-    assert to_markdown(["a", Figure("f", "<svg/>")]) == "a\n\n![f](f.svg)\n"
+    assert to_markdown(["a", ReportFigure("f", "<svg/>")]) == "a\n\n![f](f.svg)\n"
 
 
 def test_every_metric_of_the_report_has_one_title_a_section() -> None:
@@ -211,13 +213,13 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_run(tmp_path: 
 def test_the_picture_at_a_glance_is_what_the_rows_say() -> None:
     """One bar for each policy and metric; without all of them there is none."""
     rows = [
-        Row(WORKLOAD, policy, seed, metric, None, 0.5 + seed / 10)
+        ResultRow(WORKLOAD, policy, seed, metric, None, 0.5 + seed / 10)
         for policy in POLICIES
         for metric in BARS
         for seed in (1, 2)
     ]
-    kept = figures(Values(rows))
+    kept = figures(ScenarioValues(rows))
     assert kept is not None
     assert kept["policies"]["topo-aware"] == [0.65, 0.65]
     assert draw(kept).count("65.0 %") == 2 * len(POLICIES)
-    assert figures(Values(rows[2:])) is None
+    assert figures(ScenarioValues(rows[2:])) is None

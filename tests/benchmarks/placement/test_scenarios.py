@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.placement.baselines.pair_scores import socket_groups
 from benchmarks.placement.registry import scenario_of
-from benchmarks.placement.rows import Row
+from benchmarks.placement.rows import ResultRow
 from benchmarks.placement.scenarios.inflation import XS, Inflation
 from benchmarks.placement.scenarios.kalos import Kalos
 from benchmarks.placement.scenarios.link_graph import LinkGraph
@@ -26,7 +26,7 @@ from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.philly import read_philly
 
 
-def values(rows: Sequence[Row], metric: str) -> float:
+def values(rows: Sequence[ResultRow], metric: str) -> float:
     """Return the value of one metric."""
     (found,) = (row.value for row in rows if row.metric == metric)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.openb import OpenbTrace
@@ -17,7 +17,7 @@ from topology.annotations import keys
 from topology.annotations.codec import encode_topology
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 PRODUCT = {"nvidia.com/gpu.product": "Tesla-V100"}
 
@@ -65,8 +65,8 @@ def test_pods_are_kept_waiting_or_running(tmp_path: Path) -> None:
         tmp_path, [node("a", 8)], [here, pod("waits", 1, phase="Pending"), pod("over", 4, "a", "Succeeded")]
     )
     assert found.pods("now") == (
-        Pod(2, cpu_milli=8000, memory_mib=65_536, models=("Tesla-V100",)),
-        Pod(1, cpu_milli=8000, memory_mib=65_536),
+        PodSize(2, cpu_milli=8000, memory_mib=65_536, models=("Tesla-V100",)),
+        PodSize(1, cpu_milli=8000, memory_mib=65_536),
     )
 
 
@@ -83,7 +83,7 @@ def test_wires_are_those_that_the_agents_published(tmp_path: Path) -> None:
 def test_a_sick_gpu_is_no_part_of_the_machine(tmp_path: Path) -> None:
     """The device plugin offers seven of eight; the wires of these seven are kept."""
     machine_v = machine("dgx-1v")
-    status = NodeStatus(1, (GpuStatus(machine_v.gpus[3].uuid, healthy=False),))
+    status = NodeGpuStatus(1, (GpuStatus(machine_v.gpus[3].uuid, healthy=False),))
     said = {keys.TOPOLOGY: encode_topology(machine_v), keys.STATUS: encode_status(status)}
     (found,) = snapshot(tmp_path, [node("a", 7, said)], []).servers()
     assert [gpu.index for gpu in found.topology.gpus] == [0, 1, 2, 4, 5, 6, 7]

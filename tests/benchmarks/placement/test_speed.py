@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.placement.cluster import Allotment
 from benchmarks.placement.engine import Finished, Started
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.scenarios.one_server import OneServer, mapa_jobs
 from benchmarks.placement.scenarios.queueing import FreeGpus, run_queue, times
@@ -18,7 +18,7 @@ from tests.benchmarks.placement.builders import cluster_of, job
 
 def talkative(traffic: float, *gpus: int) -> Job:
     """Return a job of 100 s that sends so many GB per second of computing."""
-    return Job(0, 0.0, 100.0, tuple(Pod(count) for count in gpus), traffic_gb_per_s=traffic)
+    return Job(0, 0.0, 100.0, tuple(PodSize(count) for count in gpus), traffic_gb_per_s=traffic)
 
 
 def test_traffic_explains_the_slow_down_that_it_was_read_from() -> None:
@@ -30,14 +30,14 @@ def test_traffic_explains_the_slow_down_that_it_was_read_from() -> None:
 def test_a_quiet_job_runs_alike_everywhere() -> None:
     """Without traffic there is nothing to slow down."""
     speed = SpeedModel(cluster_of("dgx-1v"))
-    assert speed.run_time(talkative(0.0, 2), (Allotment(0, (0, 7), Pod(2)),)) == 100.0
+    assert speed.run_time(talkative(0.0, 2), (Allotment(0, (0, 7), PodSize(2)),)) == 100.0
 
 
 def test_the_best_set_runs_at_full_speed_and_no_other_faster() -> None:
     """Of a cube mesh, any double link is a best pair, and one over PCIe is far from it."""
     speed = SpeedModel(cluster_of("dgx-1v"))
     times = {
-        pair: speed.run_time(talkative(5.0, 2), (Allotment(0, pair, Pod(2)),)) for pair in ((0, 3), (0, 1), (0, 7))
+        pair: speed.run_time(talkative(5.0, 2), (Allotment(0, pair, PodSize(2)),)) for pair in ((0, 3), (0, 1), (0, 7))
     }
     assert times[0, 3] == pytest.approx(100.0)
     assert 100.0 < times[0, 1] < times[0, 7]
@@ -46,15 +46,15 @@ def test_the_best_set_runs_at_full_speed_and_no_other_faster() -> None:
 def test_across_nodes_the_network_is_shared_out_by_gpus() -> None:
     """Two halves of two nodes with 12.5 GB/s each: half of that for the job on half the GPUs."""
     speed = SpeedModel(cluster_of("dgx-1v", "dgx-1v"), network_gb_per_s=12.5)
-    halves = tuple(Allotment(node, (0, 1, 2, 3), Pod(4)) for node in (0, 1))
+    halves = tuple(Allotment(node, (0, 1, 2, 3), PodSize(4)) for node in (0, 1))
     assert speed.bandwidth(halves) == pytest.approx(6.25)
 
 
 def test_pods_of_one_job_on_one_node_are_one_ring() -> None:
     """Two pods of one GPU each, on a double link."""
     speed = SpeedModel(cluster_of("dgx-1v"))
-    pods = (Allotment(0, (0,), Pod(1)), Allotment(0, (3,), Pod(1)))
-    assert speed.bandwidth(pods) == speed.bandwidth((Allotment(0, (0, 3), Pod(2)),))
+    pods = (Allotment(0, (0,), PodSize(1)), Allotment(0, (3,), PodSize(1)))
+    assert speed.bandwidth(pods) == speed.bandwidth((Allotment(0, (0, 3), PodSize(2)),))
 
 
 def test_waiting_for_shape_counts_only_while_enough_gpus_are_free() -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from benchmarks.placement.cluster import Allotment, Cluster
-from benchmarks.placement.jobs import Job, Pod
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.served.objects import node_of, pod_of
-from benchmarks.served.replay import Course, course_of
+from benchmarks.served.replay import ReplayTrace, course_of
 from benchmarks.shared import shared_folder
 from benchmarks.simulated.double.resources import NODES, PODS
 from extender.binding.outcome import Bound
@@ -38,7 +38,7 @@ class Extender:
         self.replica = Replica(self.world)
         self.replica.state.cpu.replaced([])
 
-    def place(self, number: int, pod: Pod) -> Allotment | None:
+    def place(self, number: int, pod: PodSize) -> Allotment | None:
         """Return where the pod went, if anywhere."""
         name, state = f"pod-{number}", self.replica.state
         made = msgspec.convert(self.world.store.create(PODS, "default", pod_of(name, pod)), kinds.Pod)
@@ -64,7 +64,7 @@ def name_of(index: int) -> str:
     return f"n{index:04}"
 
 
-def course(workload: str) -> Course:
+def course(workload: str) -> ReplayTrace:
     if not TRACE.is_dir():
         pytest.skip("the published trace is not beside the checkout")
     return course_of(OpenbTrace(TRACE), workload, 12, 42)

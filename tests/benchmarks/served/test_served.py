@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.placement.cluster import Server
-from benchmarks.placement.jobs import Pod
+from benchmarks.placement.cluster import ServerSpec
+from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.served.objects import node_of, pod_of
-from benchmarks.served.replay import Course, course_of, serve, simulate
+from benchmarks.served.replay import ReplayTrace, course_of, serve, simulate
 from benchmarks.shared import shared_folder
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -22,13 +22,13 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 TRACE = shared_folder() / "traces" / "openb"
 
 
-def server(gpus: int, model: str = "T4") -> Server:
+def server(gpus: int, model: str = "T4") -> ServerSpec:
     topology = NodeTopology(tuple(Gpu(index, f"GPU-{index}", model) for index in range(gpus)))
-    return Server("n", topology, 8_000 * gpus, 1_024 * gpus, model)
+    return ServerSpec("n", topology, 8_000 * gpus, 1_024 * gpus, model)
 
 
-def course(servers: Sequence[Server], *pods: Pod) -> Course:
-    return Course(tuple(servers), pods, pods)
+def course(servers: Sequence[ServerSpec], *pods: PodSize) -> ReplayTrace:
+    return ReplayTrace(tuple(servers), pods, pods)
 
 
 def test_a_thousandth_of_a_gpu_is_a_gib() -> None:
@@ -36,7 +36,7 @@ def test_a_thousandth_of_a_gpu_is_a_gib() -> None:
     node = node_of("n1", server(2))
     gpus = decode_topology(node["metadata"]["annotations"][keys.TOPOLOGY]).gpus
     assert [gpu.memory_bytes for gpu in gpus] == [WHOLE_GPU_MILLI << 30] * 2
-    asked = parse_pod(pod_of("p", Pod(1, 620, 1_500, 512, ("V100M16", "T4")))).request
+    asked = parse_pod(pod_of("p", PodSize(1, 620, 1_500, 512, ("V100M16", "T4")))).request
     assert (asked.gpus, asked.memory_gib, len(asked.models)) == (0, (620,), 2)
 
 
@@ -53,8 +53,8 @@ def test_nodes_are_spread_over_the_list_and_pods_without_gpus_left_out() -> None
 @pytest.mark.waits
 def test_the_extender_fills_gpus_as_counting_says() -> None:
     """Two halves and a whole one take two GPUs; a third of a GPU then finds no place, and nothing fails."""
-    half, whole = Pod(1, 500, 1_000, 10), Pod(1, WHOLE_GPU_MILLI, 1_000, 10)
-    asked = course([server(2)], half, whole, half, Pod(1, 300, 1_000, 10))
+    half, whole = PodSize(1, 500, 1_000, 10), PodSize(1, WHOLE_GPU_MILLI, 1_000, 10)
+    asked = course([server(2)], half, whole, half, PodSize(1, 300, 1_000, 10))
     assert serve(asked) == simulate(asked, "gputopo", 1) == 100.0
 
 

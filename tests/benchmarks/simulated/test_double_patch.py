@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated.double.patch import json_patch
-from benchmarks.simulated.double.status import ApiError
+from benchmarks.simulated.double.status import StatusError
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,6 @@ def test_json_patch_operations(document: Any, operation: Any, expected: Any) -> 
 @pytest.mark.parametrize("path", ["/a/2", "/a/01x", "/a/-1", "/b/c", "a", "/a/-"])
 def test_json_patch_refuses_places_that_are_not_there(path: str) -> None:
     """A position beyond the end, a word for a number, a missing parent, a pointer without its slash."""
-    with pytest.raises(ApiError) as refusal:
+    with pytest.raises(StatusError) as refusal:
         json_patch({"a": [1, 2]}, [{"op": "replace", "path": path, "value": 0}])
     assert refusal.value.code == 422

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from benchmarks.simulated.double.patch import merge_patch
 from benchmarks.simulated.double.resources import NODES, PODS, Object
 from benchmarks.simulated.double.selectors import everything, selector
-from benchmarks.simulated.double.status import ApiError
-from benchmarks.simulated.double.store import Store, Watch
+from benchmarks.simulated.double.status import StatusError
+from benchmarks.simulated.double.store import ObjectStore, Watch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def store(**settings: Any) -> Store:
+def store(**settings: Any) -> ObjectStore:
     numbers = count()
-    return Store(now=lambda: NOON, new_uid=lambda: f"uid-{next(numbers)}", **settings)
+    return ObjectStore(now=lambda: NOON, new_uid=lambda: f"uid-{next(numbers)}", **settings)
 
 
 def node(name: str, **metadata: Any) -> Object:
@@ -76,7 +76,7 @@ def test_a_watch_that_falls_behind_the_history_is_expired() -> None:
     cluster.create(NODES, "", node("a"))
     cluster.compact()
     cluster.create(NODES, "", node("b"))
-    with pytest.raises(ApiError, match="too old resource version") as refusal:
+    with pytest.raises(StatusError, match="too old resource version") as refusal:
         watch.poll()
     assert refusal.value.code == 410
 
@@ -87,7 +87,7 @@ def test_history_forgets_by_itself() -> None:
     for number in range(100):
         cluster.create(NODES, "", node(f"n{number}"))
     assert len(list(cluster.changes_since(cluster.resource_version - 10))) == 10
-    with pytest.raises(ApiError):
+    with pytest.raises(StatusError):
         cluster.changes_since(cluster.resource_version - 21)
 
 
@@ -117,7 +117,7 @@ def test_a_selection_is_left_with_the_last_selected_state() -> None:
 def test_a_second_delete_counts_from_the_first() -> None:
     """A shorter grace period moves the deadline to where it would have been."""
     moments = iter(NOON + timedelta(seconds=60 * minute) for minute in count())
-    cluster = Store(now=lambda: next(moments))
+    cluster = ObjectStore(now=lambda: next(moments))
     cluster.create(PODS, "default", {"metadata": {"name": "p"}})
     cluster.bind("default", "p", {"metadata": {"name": "p"}, "target": {"name": "n"}})
     asked, _ = cluster.delete(PODS, "default", "p")
@@ -158,7 +158,7 @@ def test_list_and_watch_together_miss_nothing(steps: list[tuple[str, str, str]],
     ]
 
 
-def _step(cluster: Store, name: str, action: str, tier: str) -> None:
+def _step(cluster: ObjectStore, name: str, action: str, tier: str) -> None:
     there = any(item["metadata"]["name"] == name for item in cluster.list(NODES).items)
     if action == "delete" and there:
         cluster.delete(NODES, "", name)

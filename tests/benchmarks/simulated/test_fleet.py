@@ -14,7 +14,7 @@ from aiohttp import web
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer, Faultless, Handler
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, join, node_object
 from benchmarks.simulated.pod_life import EXIT_CODE, message, next_status
 from tests.world.kubelets import Kubelets, running_kubelets
@@ -35,7 +35,7 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.fixture
 async def api() -> AsyncIterator[ApiClient]:
     """Return a client of an empty API double."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as client:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as client:
         yield client
 
 
@@ -173,7 +173,7 @@ class Gate(Faultless):
 
 async def test_kubelets_survive_a_forgetful_server() -> None:
     """A cut watch and a history that was compacted meanwhile cost a new list, and no pod."""
-    store, gate = Store(), Gate()
+    store, gate = ObjectStore(), Gate()
     async with ApiServer(store, faults=gate) as server, ApiClient(server.url) as api, Kubelets(api):
         await join(api, [SimulatedNode("n", "dgx-1v")])
         await run_pod(api, "before", ("GPU-a",))
@@ -202,7 +202,7 @@ async def _running(api: ApiClient) -> int:
 
 async def test_kubelets_can_live_in_a_thread(tmp_path: Path) -> None:
     """Callers without an event loop have them as a plain context."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         await join(api, [SimulatedNode("n", "dgx-1v")])
         await run_pod(api, "p", ("GPU-a",))

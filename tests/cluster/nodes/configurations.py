@@ -13,7 +13,7 @@ import yaml
 
 from extender.cluster.candidates.openness import NONE_WHOLE
 from tests.cluster.objects import GPU
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 
 GPUS, SLICES_PER_GPU, REPLICAS = 8, 2, 2
 SLICES = "nvidia.com/mig-1g.5gb"
@@ -91,12 +91,12 @@ class Configuration:
         return self.strategy == "single" and self.starts and not self.shares_gpus
 
     @property
-    def whole_as(self) -> Offer:
+    def whole_as(self) -> ResourceOffer:
         """How GPUs that are not cut are offered."""
         return self._offer(GPU, OfferForm.WHOLE, 1, is_shared=self.shares_gpus)
 
     @property
-    def cut_as(self) -> Offer:
+    def cut_as(self) -> ResourceOffer:
         """How those that are cut are offered."""
         if self.strategy == "single":
             return self._offer(GPU, OfferForm.SLICED, SLICES_PER_GPU, is_shared=self.shares_gpus)
@@ -117,10 +117,10 @@ class Configuration:
             return NONE_WHOLE
         return "whole: MIG is on" if self.strategy == "single" else "no suitable GPU is free"
 
-    def _offer(self, resource: str, form: OfferForm, parts: int, *, is_shared: bool) -> Offer:
+    def _offer(self, resource: str, form: OfferForm, parts: int, *, is_shared: bool) -> ResourceOffer:
         if not is_shared:
-            return Offer(resource, form, parts)
-        return Offer(f"{resource}.shared" if self.renames else resource, OfferForm.SHARED, parts * REPLICAS)
+            return ResourceOffer(resource, form, parts)
+        return ResourceOffer(f"{resource}.shared" if self.renames else resource, OfferForm.SHARED, parts * REPLICAS)
 
 
 def every() -> Iterator[Configuration]:

@@ -24,7 +24,7 @@ from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import decode_observed
 from topology.annotations.status_codec import decode_status
-from topology.node.offers import Offer
+from topology.node.offers import ResourceOffer
 
 pytestmark = pytest.mark.slow
 HEAD = "shared | MIG strategy | renamed | fails above one | what it offers | pods that ask for whole GPUs"
@@ -184,14 +184,14 @@ def of_nvidia(node: GpuNode) -> dict[str, str]:
     return {name: count for name, count in allocatable.items() if name.startswith("nvidia.com/")}
 
 
-def told(node: GpuNode) -> list[tuple[Offer, ...] | None]:
+def told(node: GpuNode) -> list[tuple[ResourceOffer, ...] | None]:
     """Return how each GPU is offered, as the node's agent says; by index."""
     status = node.annotation(keys.STATUS)
     offers = {gpu.uuid: gpu.offers for gpu in decode_status(status).gpus} if status else {}
     return [offers.get(uuid) for uuid in node.machine.uuids]
 
 
-def expected(node: GpuNode, configuration: Configuration) -> list[tuple[Offer, ...]]:
+def expected(node: GpuNode, configuration: Configuration) -> list[tuple[ResourceOffer, ...]]:
     """Return the same as it follows from the configuration."""
     numbers = range(len(node.machine.uuids))
     return [(configuration.cut_as if number in configuration.cut else configuration.whole_as,) for number in numbers]
@@ -206,7 +206,7 @@ def offered(configuration: Configuration) -> str:
     return ", ".join(f"{count} GPUs {_how(offer)}" for count, offer in parts if count)
 
 
-def _how(offer: Offer) -> str:
+def _how(offer: ResourceOffer) -> str:
     return (
         f"{offer.form}{f' ×{offer.parts}' if offer.parts > 1 else ''} as {offer.resource.removeprefix('nvidia.com/')}"
     )

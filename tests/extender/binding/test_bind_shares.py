@@ -22,7 +22,7 @@ from topology.annotations.records import Claim, decode_ledger, decode_placement
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 MACHINE, GPUS, SHARE_GIB = "v100-sxm2-4", 4, 10
 ON = Sharing(max_gpus=GPUS, limits=Limits.CGROUP)
@@ -42,7 +42,7 @@ def sharing(
     )
     plugin = DevicePluginStatus(mode, ready=True, sharing=sharing)
     generation = int(world.store.resource_version)
-    world.annotate_node("n1", status=encode_status(NodeStatus(generation, gpus, device_plugin=plugin)))
+    world.annotate_node("n1", status=encode_status(NodeGpuStatus(generation, gpus, device_plugin=plugin)))
     return Replica(world)
 
 

@@ -19,7 +19,7 @@ from topology.annotations.records import (
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 A, B = (gpu.uuid for gpu in machine("rtx-3090-2", host="n1").gpus)
 SHARE_GIB = 20
@@ -37,7 +37,7 @@ def tell(world: World, *, beyond_gib: int = 0, max_gpus: int = 2) -> None:
     states = tuple(GpuStatus(gpu, share_gib=SHARE_GIB, beyond_shares_gib=beyond_gib) for gpu in (A, B))
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(max_gpus, Limits.MPS))
     version = int(world.store.resource_version)
-    world.annotate_node("n1", status=encode_status(NodeStatus(version, states, device_plugin=plugin)))
+    world.annotate_node("n1", status=encode_status(NodeGpuStatus(version, states, device_plugin=plugin)))
 
 
 def look(world: World, **seen: tuple[str, int]) -> None:

@@ -9,7 +9,7 @@ from extender.cluster.objects.kinds import Node
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
 from topology.annotations.status_codec import encode_status
 from topology.node.alignment import Policy, TopologyManager
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.alignment import NOT_YET
 from topology.placement.decide import Decision
 from topology.placement.verdict import Placement, Reason, Rejection
@@ -30,7 +30,7 @@ def aligning(
         topology_manager=TopologyManager(Policy.SINGLE_NUMA_NODE),
         also_offered=frozenset(also),
     )
-    status = encode_status(NodeStatus(1, tuple(GpuStatus(gpu, healthy=False) for gpu in sick), device_plugin=plugin))
+    status = encode_status(NodeGpuStatus(1, tuple(GpuStatus(gpu, healthy=False) for gpu in sick), device_plugin=plugin))
     promised = tuple(claim(gpu, uid) for gpu, uid in (claims or {}).items())
     return node("n1", H100, held=held, claims=promised, status=status)
 

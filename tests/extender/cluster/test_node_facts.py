@@ -22,7 +22,7 @@ from topology.annotations.codec import encode_topology
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
 from topology.node.status import GpuStatus
-from topology.node.status import NodeStatus as AgentStatus
+from topology.node.status import NodeGpuStatus as AgentStatus
 from topology.request.domains import DOMAIN_LABELS, Level, Location
 
 G = gpus("n1", *range(8))

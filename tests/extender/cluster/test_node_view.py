@@ -13,7 +13,7 @@ from topology.annotations.codec import digest
 from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.links import Affinity
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import UNKNOWN_GPUS, Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
@@ -209,7 +209,7 @@ def test_what_the_agent_saw_of_a_stopped_pod_is_out_of_date() -> None:
 
 def test_mig_parents_are_never_free() -> None:
     """Their slices are somebody else's to give."""
-    status = encode_status(NodeStatus(1, (GpuStatus(G[5], mig_enabled=True),)))
+    status = encode_status(NodeGpuStatus(1, (GpuStatus(G[5], mig_enabled=True),)))
     assert 5 not in free(cluster(node(status=status)))
 
 
@@ -228,7 +228,7 @@ def test_a_doubtful_gpu_that_is_not_free_makes_no_other_shape() -> None:
     for name, doubtful in doubts.items():
         uuids = gpus(name, *ALL)
         states = () if doubtful is None else (GpuStatus(uuids[doubtful], doubtful=True),)
-        built.append(node(name, claims=(claim(uuids[0], name),), status=encode_status(NodeStatus(1, states))))
+        built.append(node(name, claims=(claim(uuids[0], name),), status=encode_status(NodeGpuStatus(1, states))))
     views = cluster(*built).views
     assert views["n1"].shape == views["n2"].shape != views["n3"].shape
 
@@ -238,7 +238,7 @@ def test_where_another_plugin_chooses_the_worst_that_it_may_choose_counts() -> N
     request = GpuRequest(5, required=Affinity.NVLINK)
     fits: dict[Mode, Placement | Rejection] = {}
     for mode in Mode:
-        status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
+        status = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
         fits[mode] = cluster(node("n1", "dgx-1v", status=status)).views["n1"].shape.decide(request)
     assert isinstance(fits[Mode.ENFORCE], Placement)
     assert isinstance(fits[Mode.OBSERVE], Rejection)

@@ -17,7 +17,7 @@ from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_nod
 from topology.annotations.records import Claim
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.claims_left import ClaimsLeft
 from topology.placement.decide import Decision
 from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
@@ -165,7 +165,7 @@ def test_a_share_begins_on_a_sound_gpu(own: Sequence[Claim]) -> None:
     """Though a doubtful one comes first, and whether the pod has outgrown a claim or has none; else on the doubtful one."""
     states = tuple(GpuStatus(gpu, share_gib=SHARE_GIB, doubtful=gpu == A) for gpu in (A, B, *REST))
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(8, Limits.NONE))
-    status = encode_status(NodeStatus(1, states, device_plugin=plugin))
+    status = encode_status(NodeGpuStatus(1, states, device_plugin=plugin))
     seen = view(node(claims=(*(own or WHOLE[:1]), *WHOLE[1:]), status=status))
     request = read_request(sharer("p", SHARE_GIB)).request
     for held, position in (Held(), 1), (Held(0b10), 0):

@@ -14,7 +14,7 @@ from tests.extender.shares import SHARE_GIB, saw
 from topology.annotations.records import Observed, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.shares import NO_SHARES, NOT_NOW, ONLY_ENFORCE, SharedGpu, Shares
 from topology.value.coming_back import MANY_PODS
 
@@ -30,7 +30,7 @@ def payloads(
     """Read what a node says; GPUs of which it says nothing have their GiB to share."""
     said = {state.uuid: state for state in states}
     every = [said.get(gpu, GpuStatus(gpu, share_gib=SHARE_GIB)) for gpu in (A, B, C, D, E, F, G, H)]
-    status = NodeStatus(1, tuple(every), device_plugin=plugin)
+    status = NodeGpuStatus(1, tuple(every), device_plugin=plugin)
     written = {"status": encode_status(status), "observed": encode_observed(observed) if observed else None} | texts
     return cluster(node(**written)).views["n1"].payloads  # type: ignore[arg-type]
 
@@ -104,7 +104,7 @@ def test_memory_beyond_shares_is_not_left() -> None:
 
 def test_no_share_is_left_of_a_gpu_of_which_the_node_says_nothing() -> None:
     """Its status is older than its topology: also where somebody has a share of it."""
-    status = encode_status(NodeStatus(1, (GpuStatus(H, share_gib=SHARE_GIB),), device_plugin=ON))
+    status = encode_status(NodeGpuStatus(1, (GpuStatus(H, share_gib=SHARE_GIB),), device_plugin=ON))
     shares = shares_of(payloads(status=status), {A: use(1)}, ALL, ALL, hidden_gib=0)
     assert shares == Shares((*[0] * 7, SHARE_GIB), (SharedGpu(0, 0, "dev", 1),), shareable=0b1000_0000, more=4)
 

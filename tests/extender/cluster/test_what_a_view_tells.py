@@ -18,7 +18,7 @@ from topology.annotations.codec import encode_topology
 from topology.annotations.records import Ledger, encode_ledger, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.alignment import Policy, TopologyManager
-from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeGpuStatus
 from topology.placement.claims_left import LEDGER_FULL, ClaimsLeft
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
@@ -153,7 +153,7 @@ def test_the_first_who_still_holds_a_gpu_is_its_holder() -> None:
 
 def test_what_another_plugin_shares_is_held_by_the_first_of_its_sharers() -> None:
     """There are no shares of ours on such a node."""
-    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+    status = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
     seen = view(node(status=status, observed=encode_observed(saw({A: {"x": 1, "y": 1}}))))
     assert (seen.sharers, seen.uses, seen.holders[A].name) == ({}, {}, "x")
     assert free(cluster(seen.node)) == (1, 2, 3, 4, 5, 6, 7)
@@ -178,7 +178,7 @@ def test_which_gpus_the_kubelet_may_take_for_free_is_known_where_it_aligns() -> 
         also_offered=frozenset({REST[1]}),
     )
     sick = tuple(GpuStatus(gpu, healthy=False) for gpu in (REST[0], REST[1]))
-    written = encode_status(NodeStatus(1, sick, device_plugin=plugin))
+    written = encode_status(NodeGpuStatus(1, sick, device_plugin=plugin))
     held = encode_observed(saw({}, {A: "stays", B: "goes"}))
     claims = share(REST[2], "p", SHARE_GIB), claim(REST[3], "claims")
     pods = (
@@ -186,7 +186,7 @@ def test_which_gpus_the_kubelet_may_take_for_free_is_known_where_it_aligns() -> 
         pod("goes", on="n1", placed=(B,), phase="Running", terminated=False, deleting=True),
     )
     assert view(node(status=written, observed=held, claims=claims), *pods).shape.perhaps_free == 0b1110_1010
-    plain = encode_status(NodeStatus(1, sick, device_plugin=replace(plugin, topology_manager=None)))
+    plain = encode_status(NodeGpuStatus(1, sick, device_plugin=replace(plugin, topology_manager=None)))
     assert view(node(status=plain), *pods).shape.perhaps_free == 0
 
 
@@ -194,14 +194,14 @@ def test_slices_are_offered_in_no_way_where_nobody_offers_them() -> None:
     """The agent has found them, and says nothing of a device plugin."""
     sliced = cut("n1", {6: ("1g.10gb",) * 7})
     assert view(cut_node(sliced)).shape.mig is MigStrategy.MIXED
-    for status in encode_status(NodeStatus(1)), None:
+    for status in encode_status(NodeGpuStatus(1)), None:
         assert view(node(topology=encode_topology(sliced), status=status)).shape.mig is MigStrategy.NONE
 
 
 @pytest.mark.parametrize("strategy", MigStrategy)
 def test_nodes_without_slices_are_alike_however_slices_would_be_offered(strategy: MigStrategy) -> None:
     """As they are where nobody says how."""
-    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=strategy)))
+    status = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True, mig=strategy)))
     assert view(node(status=status)).shape.mig is MigStrategy.NONE
     assert view(node()).shape.mig is MigStrategy.NONE
 
@@ -221,7 +221,7 @@ def test_a_node_is_open_when_it_is_schedulable_and_not_set_aside(
 @pytest.mark.parametrize("mode", Mode)
 def test_the_view_says_whether_another_plugin_chooses_the_gpus(mode: Mode) -> None:
     """NVIDIA's device plugin chooses them in mode observe alone."""
-    status = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
+    status = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(mode, ready=True)))
     assert view(node(status=status)).plugin_chooses is (mode is Mode.OBSERVE)
 
 

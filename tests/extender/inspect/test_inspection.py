@@ -19,8 +19,8 @@ from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, 
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 from topology.annotations.status_codec import encode_status
-from topology.node.offers import Offer, OfferForm
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.offers import OfferForm, ResourceOffer
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
 
@@ -58,7 +58,7 @@ def reasons(state: ClusterState) -> list[tuple[str, ...]]:
 def test_an_unusable_gpu_says_why() -> None:
     """Sick, sliced, with a foreign process, or on a closed node; one that is only watched says so, too."""
     uuids = gpus("n1", *range(4))
-    status = NodeStatus(
+    status = NodeGpuStatus(
         1,
         (
             GpuStatus(uuids[0], healthy=False, reasons=("xid 79",)),
@@ -125,7 +125,7 @@ def test_a_closed_node_says_why_and_has_nothing_free() -> None:
 def test_a_node_says_who_hands_out_its_gpus() -> None:
     """Mode, readiness and every reason, as its agent found them."""
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=False, reasons=("not registered with the kubelet",))
-    detail = inspection.node(cluster(node(status=encode_status(NodeStatus(1, device_plugin=plugin)))), "n1", at())
+    detail = inspection.node(cluster(node(status=encode_status(NodeGpuStatus(1, device_plugin=plugin)))), "n1", at())
     assert detail is not None
     assert detail.device_plugin is not None
     assert (detail.device_plugin.mode, detail.device_plugin.ready) == ("enforce", False)
@@ -134,10 +134,13 @@ def test_a_node_says_who_hands_out_its_gpus() -> None:
 
 def test_a_node_tells_how_its_gpus_are_offered_and_who_shares_one(capsys: pytest.CaptureFixture[str]) -> None:
     """GPUs that are offered alike stand together; kubectl prints them."""
-    whole, shared = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)
+    whole, shared = (
+        ResourceOffer("nvidia.com/gpu", OfferForm.WHOLE),
+        ResourceOffer("nvidia.com/gpu.shared", OfferForm.SHARED, 4),
+    )
     (a, b, c, d) = gpus("n1", 0, 1, 2, 3)
     made = {a: (whole,), b: (shared,), c: (whole,), d: ()}
-    status = encode_status(NodeStatus(1, tuple(GpuStatus(gpu, offers=offers) for gpu, offers in made.items())))
+    status = encode_status(NodeGpuStatus(1, tuple(GpuStatus(gpu, offers=offers) for gpu, offers in made.items())))
     sharers = (Sharer("ml", "one", "main"), Sharer("ml", "two", "main", 2), Sharer("ml", "two", "side"))
     observed = encode_observed(Observed({b: Holder("ml", "one", "main")}, shared={b: sharers}))
     detail = inspection.node(cluster(node(status=status, observed=observed)), "n1", at())

@@ -13,7 +13,7 @@ from extender.kit.clock import Instant
 from extender.kubectl.device_rows import share_rows
 from extender.kubectl.form import Form, Output
 from extender.kubectl.output import print_nodes, print_pod, print_top
-from extender.kubectl.snapshot import Heard
+from extender.kubectl.snapshot import AgentReadings
 from extender.kubectl.top import top
 from extender.telemetry.gauges import gauges_of
 from extender.web.pages import node_page
@@ -70,7 +70,7 @@ def test_shared_gpus_have_a_column_of_their_own(capsys: pytest.CaptureFixture[st
 
 def test_an_idle_gpu_that_several_share_is_told_with_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     """It is held, though no one has it alone."""
-    heard = Heard({"n1": {FIRST: {"utilization_ratio": 0.0}}}, {})
+    heard = AgentReadings({"n1": {FIRST: {"utilization_ratio": 0.0}}}, {})
     print_top(top([shown()], heard, idle=True), Form())
     (row,) = capsys.readouterr().out.splitlines()[1:]
     assert row.split()[:5] == ["n1", "0", "shared", "ml/a,ml/b", "0%"]

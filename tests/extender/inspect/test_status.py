@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import gpu_pod, join
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, Pod
@@ -23,7 +23,7 @@ from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import NODES, PODS, invoke, plugin
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeGpuStatus
 
 PLUGIN = DevicePluginStatus(Mode.ENFORCE, ready=True)
 
@@ -35,7 +35,7 @@ def found(told: Status) -> dict[str, tuple[str, ...]]:
 def test_a_cluster_where_all_is_well_needs_nobody() -> None:
     """It is counted all the same."""
     told = status(
-        cluster(node("n1", status=encode_status(NodeStatus(1, device_plugin=PLUGIN))), node("n2"), pod("p", 2))
+        cluster(node("n1", status=encode_status(NodeGpuStatus(1, device_plugin=PLUGIN))), node("n2"), pod("p", 2))
     )
     assert told.findings == ()
     assert (told.nodes, told.gpus, told.free, told.pods, told.waiting) == (2, 16, 16, 1, 1)
@@ -45,8 +45,8 @@ def test_a_cluster_where_all_is_well_needs_nobody() -> None:
 
 def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
     """Those of most nodes first, each with what helps."""
-    sick = NodeStatus(1, (GpuStatus(gpus("n3", 0)[0], healthy=False, reasons=("xid 79, needs a reset",)),))
-    waits = NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=False, reasons=("not registered",)))
+    sick = NodeGpuStatus(1, (GpuStatus(gpus("n3", 0)[0], healthy=False, reasons=("xid 79, needs a reset",)),))
+    waits = NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=False, reasons=("not registered",)))
     told = status(
         cluster(
             node("n1", topology=None),
@@ -64,7 +64,7 @@ def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
 def test_nvlinks_that_are_down_are_one_finding() -> None:
     """However many, and on however many GPUs; the GPUs themselves are well."""
     faults = tuple(LinkFault(gpu, link, "inactive") for gpu in gpus("n1", 0, 1) for link in range(3))
-    told = status(cluster(node("n1", status=encode_status(NodeStatus(1, link_faults=faults))), node("n2")))
+    told = status(cluster(node("n1", status=encode_status(NodeGpuStatus(1, link_faults=faults))), node("n2")))
     assert list(found(told).values()) == [("n1",)]
     assert next(iter(found(told))).startswith("NVLinks are down")
 
@@ -158,7 +158,7 @@ async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> 
 
 async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path: Path) -> None:
     """So that a script can ask; it is a yes once the misspelt pod is gone."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, NODES)
         for name, wants in (("waits", {}), ("odd", {keys.USER_PREFIX + "required-afinity": "nvlink"})):
             (await api.call("POST", PODS, gpu_pod(name, 1, wants, schedulerName="nobody"))).ok()

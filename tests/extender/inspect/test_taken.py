@@ -7,7 +7,7 @@ from extender.inspect.taken import fault_of
 from extender.inspect.why import why
 from tests.extender.builders import at, cluster, gpus, node, pod, running
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 G = gpus("n1", *range(8))
 
@@ -19,7 +19,7 @@ def said(*pods_on: int, sick: int = 0) -> str:
     for number, size in enumerate(pods_on):
         holders.append(running(f"p{number}", "n1", *G[start : start + size]))
         start += size
-    state = cluster(node("n1", status=encode_status(NodeStatus(1, ill))), *holders, pod("asks", 8))
+    state = cluster(node("n1", status=encode_status(NodeGpuStatus(1, ill))), *holders, pod("asks", 8))
     told = why(state, "ml", "asks", at(), limit=1)
     assert told is not None
     return told.nodes[0].figures.partition("; ")[2]
@@ -40,7 +40,7 @@ def test_each_gpu_that_nobody_may_have_says_why() -> None:
 def test_a_list_of_nodes_says_which_gpus_are_unusable_and_why() -> None:
     """Equal reasons once; of a closed node why it is closed, and nothing of its GPUs."""
     ill = (GpuStatus(G[2], False, ("xid 79",)), GpuStatus(G[3], False, ("xid 79",)), GpuStatus(G[5], False, ("lost",)))
-    status = encode_status(NodeStatus(1, ill))
+    status = encode_status(NodeGpuStatus(1, ill))
     state = cluster(node("n1", status=status), node("n2", topology=None), node("n3"))
     told = {each.name: fault_of(each) for each in inspection.nodes(state, ("n1", "n2", "n3"), at())}
     assert told == {"n1": "GPU 2,3: xid 79; GPU 5: lost", "n2": "no GPU topology is published", "n3": ""}

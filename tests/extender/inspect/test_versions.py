@@ -13,7 +13,7 @@ from extender.kubectl.status_lines import version_lines
 from tests.extender.builders import cluster, node
 from tests.manifests.rendered import FOLDER
 from topology.annotations.status_codec import encode_status
-from topology.node.status import NodeStatus
+from topology.node.status import NodeGpuStatus
 
 ALL_BOUND = tuple(PolicyInfo(name=f"gputopo-{guard}", actions=("Deny",)) for guard in GUARDS)
 
@@ -24,7 +24,7 @@ def told(
     """Return the status of nodes whose agents say these versions; `extender` is the version of one that was asked."""
     info = ExtenderInfo(version=extender, steers_queues=steers, policies_in_force=None) if extender else None
     nodes = [
-        node(name, status=encode_status(NodeStatus(1, agent_version=version)))
+        node(name, status=encode_status(NodeGpuStatus(1, agent_version=version)))
         for name, version in (agents or {"n1": "0.2.0"}).items()
     ]
     return status(cluster(*nodes), plane=ControlPlane(extender=info, **plane))
@@ -111,7 +111,7 @@ def test_policies_that_are_missing_or_do_nothing_are_told(policies: tuple[Policy
 def test_what_the_extender_tried_counts_whatever_is_listed(listed: tuple[PolicyInfo, ...] | None) -> None:
     """A policy that is bound may still let everything pass, for example by its selectors."""
     info = ExtenderInfo(version="0.2.0", steers_queues=False, policies_in_force=False)
-    state = cluster(node("n1", status=encode_status(NodeStatus(1, agent_version="0.2.0"))))
+    state = cluster(node("n1", status=encode_status(NodeGpuStatus(1, agent_version="0.2.0"))))
     (finding,) = status(state, plane=ControlPlane(extender=info, policies=listed)).findings
     assert "can forge our records" in finding.what
 

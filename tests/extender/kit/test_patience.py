@@ -17,10 +17,10 @@ from extender.service import Extender
 from tests.extender.builders import args, node, pod
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import UNDECIDED
 
-OBSERVED = encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+OBSERVED = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
 
 
 def loop_time() -> Instant:

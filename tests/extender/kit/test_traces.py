@@ -16,9 +16,9 @@ from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop, Unschedulable
 from extender.kit.traces import request, started, trace_id
 from tests.extender.otlp import collecting
 from tests.extender.polling import eventually
@@ -41,7 +41,7 @@ async def test_all_verbs_of_a_pod_are_one_trace_with_the_requests_of_its_bind_in
                 await extender.create("later", 2, {keys.MIN_BANDWIDTH: "9999"}),
             )
             bound = await loop.schedule(pod)
-            assert isinstance(bound, Bound)
+            assert isinstance(bound, BoundPod)
             assert isinstance(await loop.schedule(other), Unschedulable)
     spans = collector.of(trace_id(pod["metadata"]["uid"]))
     verbs = {span.name: span for span in spans if not span.parent}
@@ -87,7 +87,7 @@ async def test_a_sampler_keeps_all_of_a_pod_or_nothing(tmp_path: Path, monkeypat
 
 async def test_the_standard_variables_switch_the_real_program(tmp_path: Path) -> None:
     """Service and resource are named by them as well; and what is left is sent before the program ends."""
-    port, store = free_port(), Store()
+    port, store = free_port(), ObjectStore()
     with collecting() as collector:
         async with ApiServer(store) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
             write_kubeconfig(tmp_path / "kubeconfig", server.url)
@@ -111,7 +111,7 @@ async def test_the_standard_variables_switch_the_real_program(tmp_path: Path) ->
 
                 await eventually(is_ready, 60.0)
                 pod = (await api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod("train", 4))).ok()
-                assert isinstance(await SchedulerLoop(api, session, f"http://127.0.0.1:{port}").schedule(pod), Bound)
+                assert isinstance(await SchedulerLoop(api, session, f"http://127.0.0.1:{port}").schedule(pod), BoundPod)
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(process.wait(), 60) == 0
             finally:

@@ -13,7 +13,7 @@ from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
 
@@ -62,7 +62,7 @@ async def test_a_clear_no_is_1(tmp_path: Path, arguments: tuple[str, ...]) -> No
 @pytest.mark.parametrize("verb", ["pod", "why"])
 async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str) -> None:
     """By the extender and by the annotations alike, and only one of that very name."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         for namespace in ("ml", "dev", "qa"):
             (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})).ok()
@@ -96,7 +96,7 @@ async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
 
 async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path) -> None:
     """It knows what it holds: a pod of eight fits beside no hold, and the node's page shows them."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "dgx-a100")])
         first = (await api.call("POST", PODS, gpu_pod("first", 2, {}, schedulerName="gputopo"))).ok()
         (await api.call("POST", PODS, gpu_pod("waits", 7, {}, schedulerName="gputopo"))).ok()
@@ -156,7 +156,7 @@ def kubeconfig(file: Path, **parts: object) -> str:
 
 async def test_kubeconfig_is_a_list_as_it_is_for_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what several files say the first counts, the current context too; one that is not there is passed over."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         context = {"cluster": "here", "user": "me"}
         files = [
@@ -173,7 +173,7 @@ async def test_kubeconfig_is_a_list_as_it_is_for_kubectl(tmp_path: Path, monkeyp
 
 async def test_a_pod_is_looked_for_in_the_context_s_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `kubectl get pod` does, unless it is told another one."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "ml"}})).ok()
         (await api.call("POST", PODS.replace("default", "ml"), gpu_pod("train", 1, {}, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)

@@ -14,7 +14,7 @@ from typer.testing import Result
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.features.autoscaling.job import LABELS
 from extender.kubectl import cleanup
@@ -53,7 +53,7 @@ class Cluster:
 @asynccontextmanager
 async def left_behind(tmp_path: Path) -> AsyncIterator[Cluster]:
     """Have a node with two pods, one of which gputopo never saw."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         cluster = Cluster(api, tmp_path / "kubeconfig")
         (await api.call("POST", PODS, gpu_pod("train", 1, KEPT))).ok()

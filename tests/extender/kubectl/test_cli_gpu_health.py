@@ -14,7 +14,7 @@ from typer.testing import Result
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join
 from tests.extender.plugin import invoke
 from topology.annotations import keys
@@ -50,7 +50,7 @@ class Cluster:
 @asynccontextmanager
 async def one_node(tmp_path: Path) -> AsyncIterator[Cluster]:
     """Have a node whose agent has reported."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         yield Cluster(api, tmp_path / "kubeconfig")

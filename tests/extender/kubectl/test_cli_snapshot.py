@@ -13,9 +13,9 @@ import pytest
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join, node_object
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop
 from extender.kubectl import reading
 from extender.kubectl.snapshot import Snapshot
 from tests.dra import allocated, gpu, resource_slice
@@ -92,7 +92,7 @@ def test_a_snapshot_holds_no_secret(tmp_path: Path) -> None:
 
 async def test_what_kubectl_lists_is_a_snapshot_too(tmp_path: Path) -> None:
     """For a cluster where nobody has the plugin."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         nodes = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
     listed = {"apiVersion": "v1", "kind": "List", "items": [{"kind": "Node", **node} for node in nodes]}
@@ -174,7 +174,7 @@ async def test_replay_decides_as_scheduler_and_extender_do(tmp_path: Path) -> No
     told = await asyncio.to_thread(invoke, "replay", "-o", "json", "--snapshot", str(tmp_path / "before"))
     assert told.exit_code == 1, "one pod finds no node"
     replayed = {step["pod"]["name"]: step for step in json.loads(told.stdout)["steps"]}
-    placed = {name: outcome for name, outcome in really.items() if isinstance(outcome, Bound)}
+    placed = {name: outcome for name, outcome in really.items() if isinstance(outcome, BoundPod)}
     assert {name: step["pod"]["node"] for name, step in replayed.items()} == {
         name: placed[name].node if name in placed else None for name, _, _ in WAITING
     }
@@ -187,7 +187,7 @@ async def test_replay_decides_as_scheduler_and_extender_do(tmp_path: Path) -> No
 
 async def test_replay_begins_with_the_most_important_pod(tmp_path: Path) -> None:
     """As kube-scheduler's queue does: by priority, then by age; pods that are gated are not in it."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         for name, priority, gates in (
             ("early", 0, []),

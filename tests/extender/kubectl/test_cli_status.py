@@ -21,7 +21,7 @@ from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 
 VERSION, POLICIES, BINDINGS = "/version", "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 NAMES = ("gputopo-agent-own-node", "gputopo-pod-allocations")
@@ -93,7 +93,7 @@ def kept(folder: Path) -> Path:
     items = []
     for name, version in (("n1", "0.2.0"), ("n2", "0.1.0")):
         here = node_object(SimulatedNode(name, "t4-4"))
-        said = NodeStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True), agent_version=version)
+        said = NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.ENFORCE, ready=True), agent_version=version)
         here["metadata"]["annotations"] |= agent_annotations(SimulatedNode(name, "t4-4").topology) | {
             keys.STATUS: encode_status(said)
         }

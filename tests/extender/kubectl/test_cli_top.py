@@ -14,7 +14,7 @@ from typer.testing import Result
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.rest import Request
@@ -52,7 +52,7 @@ async def asked(tmp_path: Path, metrics: Mapping[str, tuple[int, bytes]], *words
             return 200, json.dumps({"items": listed}).encode()
         return await really(api, request)
 
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [N1, SimulatedNode("n2", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         with pytest.MonkeyPatch.context() as patch:

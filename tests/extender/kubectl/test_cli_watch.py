@@ -17,7 +17,7 @@ import pytest
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.state import ClusterState
@@ -59,7 +59,7 @@ async def line_of(process: asyncio.subprocess.Process, word: str) -> str:
 
 async def test_a_watch_prints_what_changes_until_it_is_told_to_end(tmp_path: Path) -> None:
     """A node that comes, and one of which the GPUs are taken; Ctrl-C is no error."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         async with watching(tmp_path / "kubeconfig", "nodes", "--no-headers") as process:
@@ -75,7 +75,7 @@ async def test_a_watch_prints_what_changes_until_it_is_told_to_end(tmp_path: Pat
 
 async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
     """Exit code 1, and the reason."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         (await api.call("POST", PODS, gpu_pod("train", 2, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
@@ -90,7 +90,7 @@ async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
 
 async def test_a_watch_that_dies_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what nobody has thought of: else the lines would stand as if nothing changed any more."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         shown = asyncio.Event()
@@ -138,7 +138,7 @@ async def test_colours_are_for_terminals_and_for_those_who_want_them(
     tmp_path: Path, variable: str, is_coloured: bool
 ) -> None:
     """A free GPU is green there; the same words without colours go everywhere else."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         command = [sys.executable, str(PLUGIN), "node", "n1", "--kubeconfig", str(tmp_path / "kubeconfig")]

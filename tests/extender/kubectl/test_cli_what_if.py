@@ -15,7 +15,7 @@ from typer.testing import Result
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.cluster.candidates.holds import Hold
 from extender.inspect import inspection
@@ -233,7 +233,7 @@ async def test_the_extender_answers_and_refuses_what_is_no_pod(tmp_path: Path) -
 
 async def test_an_extender_that_does_not_know_the_question_is_not_believed(tmp_path: Path) -> None:
     """One of an older version answers 404 or 405; the plugin says so and decides by itself."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--extender", server.url)
@@ -245,7 +245,7 @@ async def test_an_extender_that_does_not_know_the_question_is_not_believed(tmp_p
 
 async def test_pods_can_be_thought_away(tmp_path: Path) -> None:
     """Their GPUs count as free, those of others do not; and nothing is written."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         await bound(api, "one", 0, 1)
         await bound(api, "two", 2)

@@ -16,7 +16,7 @@ from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
 from topology.annotations import keys
@@ -59,7 +59,7 @@ async def test_a_pod_that_fits_nowhere_is_a_clear_no(
 async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -> None:
     """With 205 nodes, two pages; what it holds for another pod counts, which annotations do not tell."""
     nodes = [SimulatedNode(f"n{number:03}", "t4-4") for number in range(205)]
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, nodes)
         (
             await api.call(
@@ -115,7 +115,7 @@ async def test_without_heads_the_rows_stay(tmp_path: Path, verb: str) -> None:
 
 async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
     """In the table of the node."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         closed = {"metadata": {"annotations": {keys.LEDGER: "{"}}}
         (await api.call("PATCH", "/api/v1/nodes/n1", closed, content_type="application/merge-patch+json")).ok()
@@ -128,7 +128,7 @@ async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
 
 async def test_dead_links_and_doubtful_gpus_are_shown(tmp_path: Path) -> None:
     """Which links of which GPU, since when, and when they are used again; and which GPU pods get last."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "dgx-a100")])
         (node,) = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
         before = decode_status(node["metadata"]["annotations"][keys.STATUS])
@@ -168,7 +168,7 @@ async def test_dead_links_and_doubtful_gpus_are_shown(tmp_path: Path) -> None:
 
 async def test_a_sick_gpu_is_shown_with_what_comes_next(tmp_path: Path) -> None:
     """Since when, what happens if nobody does anything, when, and what a person can do: below the table of the GPUs."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4")])
         (node,) = (await api.call("GET", "/api/v1/nodes")).ok()["items"]
         before = decode_status(node["metadata"]["annotations"][keys.STATUS])

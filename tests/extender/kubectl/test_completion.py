@@ -12,7 +12,7 @@ import pytest
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.kubectl import completion
 from extender.kubectl.completion import FILES, NO_FILES, complete
@@ -39,7 +39,7 @@ def test_verbs_options_and_their_values_are_offered(words: list[str], found: lis
 
 async def test_names_come_from_the_cluster(tmp_path: Path) -> None:
     """Nodes with GPUs, and the pods of the namespace; one name is enough."""
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
         await join(api, [SimulatedNode("n1", "t4-4"), SimulatedNode("m1", "t4-4")])
         (await api.call("POST", PODS, gpu_pod("train", 1, {}))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)

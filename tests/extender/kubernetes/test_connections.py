@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from extender.kubernetes import connections
-from extender.kubernetes.connections import Answer, Connections, Server
+from extender.kubernetes.connections import Connections, HttpResponse, Server
 from tests.extender.polling import until
 
 OK = b"HTTP/1.1 200 OK\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nok"
@@ -72,7 +72,7 @@ async def facing(*answers: Pieces | None, limit: int = 1) -> AsyncIterator[tuple
         await asyncio.sleep(0)  # their transports end a moment later
 
 
-async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> Answer:
+async def ask(peer: Peer, asking: Connections, path: str = "/x", url: str = "") -> HttpResponse:
     return await asking.ask(Server(url or peer.url), "PATCH", path, {"Accept": "a/b"}, b"{}")
 
 

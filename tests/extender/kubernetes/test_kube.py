@@ -16,7 +16,7 @@ from aiohttp import web
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.resources import NODES, PODS
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from extender.binding.intents import (
     BindPod,
     Conflict,
@@ -34,7 +34,7 @@ from extender.binding.intents import (
 from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import HEAD_BYTES, Overlong
 from extender.kubernetes.events import PodName
-from extender.kubernetes.eviction import Answer, evict
+from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Reflector, Unavailable
 from extender.kubernetes.rest import Request
@@ -49,7 +49,7 @@ SECONDS = 30.0
 
 
 @asynccontextmanager
-async def connected(store: Store, tmp_path: Path) -> AsyncIterator[KubeApi]:
+async def connected(store: ObjectStore, tmp_path: Path) -> AsyncIterator[KubeApi]:
     """Serve a store and connect to it."""
     async with ApiServer(store, bookmark_seconds=0.2) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
@@ -76,18 +76,18 @@ async def facing(handler: Handler, tmp_path: Path, user: dict[str, str] | None =
         await runner.cleanup()
 
 
-def a_node(store: Store, name: str = "n1", **annotations: str) -> Node:
+def a_node(store: ObjectStore, name: str = "n1", **annotations: str) -> Node:
     return msgspec.convert(store.create(NODES, "", {"metadata": {"name": name, "annotations": annotations}}), Node)
 
 
-def a_pod(store: Store, name: str = "p1") -> Pod:
+def a_pod(store: ObjectStore, name: str = "p1") -> Pod:
     spec = {"containers": [{"name": "main", "image": "i"}]}
     return msgspec.convert(store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec}), Pod)
 
 
 async def test_the_pods_of_a_node_and_those_of_none_are_listed_whole(tmp_path: Path) -> None:
     """However many pages that takes."""
-    store = Store()
+    store = ObjectStore()
     for number in range(501):
         a_pod(store, f"p{number}")
     store.bind("default", "p7", {"metadata": {"name": "p7"}, "target": {"name": "n1"}})
@@ -113,7 +113,7 @@ async def test_a_list_that_breaks_off_is_no_answer(tmp_path: Path, status: int) 
 
 async def test_the_first_ledger_is_created_and_then_swapped(tmp_path: Path) -> None:
     """Both forms of the write reach the annotation, and the reply is the node as it is now."""
-    store = Store()
+    store = ObjectStore()
     node = a_node(store)
     async with connected(store, tmp_path) as api:
         uid, version = node.metadata.uid, node.metadata.resource_version
@@ -136,7 +136,7 @@ async def test_a_swap_fails_when_anything_it_rests_on_has_changed(
     tmp_path: Path, uid: str | None, digest: str, expected: str, status: str
 ) -> None:
     """Another node under the same name, another topology, another ledger, another GPU sick."""
-    store = Store()
+    store = ObjectStore()
     node = a_node(store, **{keys.LEDGER: "old", keys.TOPOLOGY_DIGEST: "d", keys.STATUS: "s"})
     async with connected(store, tmp_path) as api:
         intent = SwapLedger("n1", uid or node.metadata.uid, digest, expected, "new", "1", status)
@@ -145,7 +145,7 @@ async def test_a_swap_fails_when_anything_it_rests_on_has_changed(
 
 async def test_two_first_ledgers_do_not_both_win(tmp_path: Path) -> None:
     """The second one was prepared on a version that is no more."""
-    store = Store()
+    store = ObjectStore()
     node = a_node(store)
     intent = SwapLedger("n1", node.metadata.uid, None, None, "mine", node.metadata.resource_version)
     async with connected(store, tmp_path) as api:
@@ -155,7 +155,7 @@ async def test_two_first_ledgers_do_not_both_win(tmp_path: Path) -> None:
 
 async def test_a_binding_brings_node_and_annotations_at_once(tmp_path: Path) -> None:
     """What the kubelet sees first already names the GPUs."""
-    store = Store()
+    store = ObjectStore()
     a_node(store)
     pod = a_pod(store).metadata
     intent = BindPod("default", "p1", pod.uid, pod.resource_version, "n1", {keys.PLACEMENT: "{}"})
@@ -170,7 +170,7 @@ async def test_a_binding_brings_node_and_annotations_at_once(tmp_path: Path) -> 
 
 async def test_a_fence_makes_an_older_binding_fail(tmp_path: Path) -> None:
     """Whoever prepared a Binding before the fence cannot commit it after."""
-    store = Store()
+    store = ObjectStore()
     a_node(store)
     pod = a_pod(store).metadata
     async with connected(store, tmp_path) as api:
@@ -183,14 +183,14 @@ async def test_a_fence_makes_an_older_binding_fail(tmp_path: Path) -> None:
 
 async def test_what_does_not_exist_is_gone(tmp_path: Path) -> None:
     """For reads and writes alike."""
-    async with connected(Store(), tmp_path) as api:
+    async with connected(ObjectStore(), tmp_path) as api:
         for intent in (GetPod("default", "x"), GetNode("x"), SwapLedger("x", "u", None, None, "l", "1")):
             assert await api.execute(intent, SECONDS) == Gone()
 
 
 async def test_a_reflector_follows_the_server(tmp_path: Path) -> None:
     """List in pages, then watch: additions, changes and deletions arrive."""
-    store = Store()
+    store = ObjectStore()
     for number in range(5):
         a_node(store, f"n{number}")
     mirror = Mirror()
@@ -303,7 +303,11 @@ async def test_a_budget_that_allows_no_eviction_is_no_busy_server(tmp_path: Path
 
     async with facing(refuse_one, tmp_path) as api:
         answers = [await evict(api.send, PodName("ml", name, "u")) for name in ("guarded", "other", "guarded")]
-    assert answers == [(Answer.BUDGET, "not now"), (Answer.EVICTED, ""), (Answer.BUDGET, "not now")]
+    assert answers == [
+        (EvictionOutcome.BUDGET, "not now"),
+        (EvictionOutcome.EVICTED, ""),
+        (EvictionOutcome.BUDGET, "not now"),
+    ]
 
 
 async def test_those_whom_a_busy_server_turns_away_do_not_come_back_together(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from benchmarks.simulated.double.resources import PODS
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from extender.binding.intents import Done, GetPod, ListPods, NoAnswer
 from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import decoder
@@ -20,7 +20,7 @@ from tests.extender.kubernetes.test_kube import SECONDS, connected, facing
 KIB = 1 << 10
 
 
-def a_pod(store: Store, name: str, size_bytes: int = 0) -> None:
+def a_pod(store: ObjectStore, name: str, size_bytes: int = 0) -> None:
     """Create one that takes so many bytes on the wire, where each `<` takes six."""
     spec = {"containers": [{"name": "main", "image": "i", "env": [{"name": "E", "value": "<" * (size_bytes // 6)}]}]}
     store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
@@ -48,7 +48,7 @@ async def test_pages_shrink_where_objects_are_heavy_and_grow_again(tmp_path: Pat
 
 async def test_whatever_etcd_can_hold_is_read_live(tmp_path: Path) -> None:
     """A pod by itself, and the pods of a node, of which one alone may be larger than a page was until now."""
-    store = Store()
+    store = ObjectStore()
     a_pod(store, "p", 9 << 20)
     async with connected(store, tmp_path) as api:
         one, all_of_them = await api.execute(GetPod("default", "p"), SECONDS), await api.execute(ListPods(""), SECONDS)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.binding.intents import Done, Nominate, Reply, Step
 from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod, PodStatus
 from extender.cluster.state import ClusterState
-from extender.planning.plan import Course, plan_queue
+from extender.planning.plan import Assignment, plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
 from tests.extender.builders import at, pod
 from tests.extender.shares import sharer
@@ -49,10 +49,10 @@ def nominated(item: Pod, node: str | None, *, by_us: bool = True, version: int =
 
 def planned(state: ClusterState, seconds: float = 0.0) -> dict[str, str]:
     """Return where the pods of the queue are to go, by name."""
-    return {course.pod.metadata.name: course.node for course in courses(state, seconds)}
+    return {assignment.pod.metadata.name: assignment.node for assignment in assignments(state, seconds)}
 
 
-def courses(state: ClusterState, seconds: float = 0.0) -> list[Course]:
+def assignments(state: ClusterState, seconds: float = 0.0) -> list[Assignment]:
     """Plan the queue."""
     wanted = next_wanted(state, SCHEDULER, at(seconds), at_most=100, ahead=None, may_begin=lambda _: True)
     return plan_queue(NodesOfCluster(state), wanted, on_their_way(state, at(seconds)))

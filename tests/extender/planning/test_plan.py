@@ -22,7 +22,7 @@ from extender.cluster.state import ClusterState
 from extender.planning.queue import LEAD, LOOKED_AT, next_wanted
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod
-from tests.extender.planning.queues import SCHEDULER, courses, nominated, planned, waiting, waiting_share
+from tests.extender.planning.queues import SCHEDULER, assignments, nominated, planned, waiting, waiting_share
 from tests.extender.shares import SHARE_GIB, sharing_node
 from topology.annotations import keys
 
@@ -77,8 +77,8 @@ def test_a_plan_says_what_full_view_would() -> None:
     sizes = [1, 2, 4, 2, 1, 4, 8, 1, 2, 2]
     pods = [waiting(f"p{number}", size) for number, size in enumerate(sizes)]
     plan = {
-        course.pod.metadata.name: (course.node, tuple(sorted(course.placement.gpus)))
-        for course in courses(cluster(*machines, *pods))
+        assignment.pod.metadata.name: (assignment.node, tuple(sorted(assignment.placement.gpus)))
+        for assignment in assignments(cluster(*machines, *pods))
     }
     assert plan == one_by_one(cluster(*machines, *pods), *(each.metadata.name for each in pods))
     assert len(plan) == len(pods)
@@ -95,16 +95,19 @@ def test_shares_are_planned_as_full_view_would_give_them() -> None:
         waiting_share("e", 20, sharing_class="dev"),
         waiting_share("f", 10),
     ]
-    found = courses(cluster(*machines, *pods))
-    plan = {course.pod.metadata.name: (course.node, tuple(sorted(course.placement.gpus))) for course in found}
+    found = assignments(cluster(*machines, *pods))
+    plan = {
+        assignment.pod.metadata.name: (assignment.node, tuple(sorted(assignment.placement.gpus)))
+        for assignment in found
+    }
     assert plan == one_by_one(cluster(*machines, *pods), *(each.metadata.name for each in pods))
     assert len(plan) == len(pods)
 
 
 def test_no_gpu_is_planned_twice() -> None:
     """Whoever is planned later gets what is left."""
-    plan = courses(cluster(node("n1"), *(waiting(f"p{number}", 2) for number in range(6))))
-    taken = [position for course in plan for position in course.placement.gpus]
+    plan = assignments(cluster(node("n1"), *(waiting(f"p{number}", 2) for number in range(6))))
+    taken = [position for assignment in plan for position in assignment.placement.gpus]
     assert sorted(taken) == list(range(8))
 
 

@@ -11,7 +11,7 @@ from extender.binding.intents import Intent, Reply
 from extender.features.registry import DECLARATIONS
 from extender.kubernetes.burden import FATES
 from extender.telemetry.core import CORE, PODS_REFUSED, REFUSALS, REQUEST_SECONDS, VERDICTS_BY_VERB, WAITED_SECONDS
-from extender.telemetry.metrics import Declaration, Kind, Metrics, Recent
+from extender.telemetry.metrics import Declaration, Metrics, Recent, SeriesKind
 from tests.extender.telemetry.figures import every_gauge
 from topology.placement.verdict import Reason
 
@@ -79,7 +79,7 @@ def test_gauges_are_read_at_each_scrape() -> None:
 
 def test_gauge_shows_its_last_figures_alone() -> None:
     """A size that no machine has any more is gone."""
-    sizes = Declaration("gputopo_sizes", "Pods by size.", Kind.GAUGE, labels=("gpus",))
+    sizes = Declaration("gputopo_sizes", "Pods by size.", SeriesKind.GAUGE, labels=("gpus",))
     metrics = Metrics("digest", [sizes])
     metrics.show(sizes, {("1",): 8.0, ("2",): 4.0})
     metrics.show(sizes, {("1",): 7.0})

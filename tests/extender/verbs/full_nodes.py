@@ -16,7 +16,7 @@ from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.annotations.status_codec import encode_status
 from topology.formats.catalog import machine
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 MACHINES = ("a100-pcie-8-pairs", "dgx-1v", "dgx-a100", "l40s-8", "ac922-6", "rtx-a6000-4-pairs", "dgx-1v-dead-link")
 ASKER = "vip"
@@ -161,7 +161,9 @@ class FullNode:
     def _node(self, claims: tuple[Claim, ...]) -> Node:
         sick = tuple(GpuStatus(self.uuids[at], healthy=False) for at in self.sick)
         plugin = DevicePluginStatus(Mode.OBSERVE if self.plugin_chooses else Mode.ENFORCE, ready=True)
-        return node("n1", self.machine, claims=claims, status=encode_status(NodeStatus(1, sick, device_plugin=plugin)))
+        return node(
+            "n1", self.machine, claims=claims, status=encode_status(NodeGpuStatus(1, sick, device_plugin=plugin))
+        )
 
     def _budgets(self) -> list[PodDisruptionBudget]:
         return [budget(name, allowed, *counted, app=app) for name, app, allowed, counted in self.budgets]

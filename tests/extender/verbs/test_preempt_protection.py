@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from benchmarks.simulated.double.server import Faultless, Faults, Handler
+from benchmarks.simulated.double.server import FaultInjector, Faultless, Handler
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Pod
 from extender.features.configuration import load
@@ -135,7 +135,9 @@ class NoBudgets(Faultless):
 
 
 @pytest.mark.parametrize(("faults", "known"), [(None, True), (NoBudgets(), False)], ids=["may read", "denied"])
-async def test_budgets_are_watched_where_they_may_be_read(tmp_path: Path, faults: Faults | None, known: bool) -> None:
+async def test_budgets_are_watched_where_they_may_be_read(
+    tmp_path: Path, faults: FaultInjector | None, known: bool
+) -> None:
     """Elsewhere the extender is ready all the same, keeps to what kube-scheduler has counted, and a gauge says so."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", used=(0, 1, 2, 3)), faults=faults) as extender:
         occupant = (await extender.api.call("GET", "/api/v1/namespaces/default/pods/n1-occupant")).ok()

@@ -23,7 +23,7 @@ from tests.extender.web import axe
 from tests.extender.web.browser import program, tab
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, LinkFault, NodeStatus
+from topology.node.status import GpuStatus, LinkFault, NodeGpuStatus
 
 pytestmark = [
     pytest.mark.waits,
@@ -94,7 +94,7 @@ async def sicken(extender: Running, node: SimulatedNode, position: int) -> None:
         for at, gpu in enumerate(node.topology.gpus)
     )
     dead = LinkFault(node.topology.gpus[position].uuid, 3, HOSTILE)
-    annotations = {keys.STATUS: encode_status(NodeStatus(1, gpus, link_faults=(dead,)))}
+    annotations = {keys.STATUS: encode_status(NodeGpuStatus(1, gpus, link_faults=(dead,)))}
     patch = {"metadata": {"annotations": annotations}}
     (await extender.api.call("PATCH", f"/api/v1/nodes/{node.name}", patch, content_type=MERGE_PATCH)).ok()
 

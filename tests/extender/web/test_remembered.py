@@ -8,7 +8,7 @@ import pytest
 
 from extender.web import remembered
 from extender.web.concurrency import Crowded
-from extender.web.remembered import KEPT, SECONDS, WAITING, Page, Remembered
+from extender.web.remembered import KEPT, SECONDS, WAITING, Remembered, RenderedPage
 
 
 class Maker:
@@ -18,13 +18,13 @@ class Maker:
         self.made = 0
         self.at_once = self.most_at_once = 0
 
-    async def __call__(self) -> Page:
+    async def __call__(self) -> RenderedPage:
         self.made += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)
         self.at_once -= 1
-        return Page(str(self.made).encode())
+        return RenderedPage(str(self.made).encode())
 
 
 async def test_everybody_who_asks_the_same_gets_one_page() -> None:
@@ -56,7 +56,7 @@ async def test_a_crowd_is_refused() -> None:
     make, pages = Maker(), Remembered()
     asked = [pages.page(f"/{number}", make) for number in range(WAITING + 5)]
     found = await asyncio.gather(*asked, return_exceptions=True)
-    assert sum(isinstance(each, Page) for each in found) == WAITING
+    assert sum(isinstance(each, RenderedPage) for each in found) == WAITING
     assert sum(isinstance(each, Crowded) for each in found) == 5
     assert await pages.page("/later", make)
 
@@ -65,7 +65,7 @@ async def test_what_failed_is_not_remembered() -> None:
     """And it takes nobody's place."""
     pages = Remembered()
 
-    async def fail() -> Page:
+    async def fail() -> RenderedPage:
         raise RuntimeError("a bug")
 
     for _ in range(WAITING + 1):

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.fleet import SimulatedNode, fleet, join
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop, Unschedulable
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop, Unschedulable
 from extender.kit import collector
 from tests.extender.polling import eventually, until
 from tests.extender.serving import Running, serving
@@ -38,7 +38,7 @@ async def test_a_pod_goes_where_its_gpus_are_joined_and_gets_exactly_those(tmp_p
     async with serving(tmp_path, PAIRED, WHOLE) as extender:
         pod = await extender.create("train", 4, {keys.REQUIRED_AFFINITY: "nvlink"})
         bound = await SchedulerLoop(extender.api, extender.session, extender.url).schedule(pod)
-        assert isinstance(bound, Bound)
+        assert isinstance(bound, BoundPod)
         assert (bound.node, bound.record.affinity) == ("n2", Affinity.NVLINK)
         claimed = {gpu for gpu, name in (await ledger_of(extender, "n2")).items() if name == "train"}
         assert claimed == set(bound.record.containers["main"])

@@ -52,7 +52,7 @@ GPU = GpuInfo(
 NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
 PLACE = Place(level=Level.RACK, name=HOSTILE, nodes=1, gpus=1, free=0, closed=1)
 WAITING = WaitingPod(pod=POD, since=None, seconds=0.0, reasons=(HOSTILE,))
-HOSTILE_ASKER = pages.Asked(Location(HOSTILE, HOSTILE, HOSTILE), HOSTILE)
+HOSTILE_ASKER = pages.NodeSelection(Location(HOSTILE, HOSTILE, HOSTILE), HOSTILE)
 FAULT = LinkFaultInfo(
     index=None,
     uuid=HOSTILE,

@@ -19,7 +19,7 @@ from benchmarks.processes.extender_process import RunningExtender, running_exten
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.ticking import lateness_ms
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import gpu_pod, join, mixed_fleet
 
 PEOPLE, ROUNDS, ROUND_SECONDS, QUIET_SECONDS = 10, 4, 6.0, 15.0
@@ -36,7 +36,7 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
     if nodes > 500 and not pytestconfig.getoption("--long"):
         pytest.skip("five thousand nodes take two minutes: only with --long")
     fleet, ticks = mixed_fleet(nodes), tmp_path / "ticks"
-    async with ApiServer(Store()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         await join(api, fleet)
         pod = (await api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod("train", 4))).ok()

@@ -25,10 +25,10 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import free_port
 from benchmarks.processes.ticking import held_up_ms
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NAMESPACES, PODS, Resource
+from benchmarks.simulated.double.resources import NAMESPACES, PODS, ApiResource
 from benchmarks.simulated.double.server import ApiServer
-from benchmarks.simulated.double.status import ApiError
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.status import StatusError
+from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import MIXED, SimulatedNode, gpu_pod, join
 from tests.extender.polling import eventually
 
@@ -74,7 +74,7 @@ def nodes(random: Random) -> Iterator[SimulatedNode]:
 class Cluster:
     """All of it, while it runs."""
 
-    store: Store
+    store: ObjectStore
     extender: RunningExtender
     health_url: str
     nodes: Sequence[SimulatedNode]
@@ -106,9 +106,9 @@ class Cluster:
         """Create a pod."""
         return self.store.create(PODS, namespace, pod)
 
-    def patch(self, resource: Resource, namespace: str, name: str, patch: Json) -> None:
+    def patch(self, resource: ApiResource, namespace: str, name: str, patch: Json) -> None:
         """Change an object and its status, if it is there."""
-        with suppress(ApiError):
+        with suppress(StatusError):
             self.store.modify(resource, namespace, name, lambda old: merge_patch(old, patch))
             if "status" in patch:
                 self.store.modify(
@@ -122,7 +122,7 @@ class Cluster:
     def delete(self, pod: Json) -> None:
         """Delete a pod, if it is there, and what ran of it."""
         metadata = pod["metadata"]
-        with suppress(ApiError):
+        with suppress(StatusError):
             self.store.delete(PODS, metadata["namespace"], metadata["name"], grace_period_seconds=0)
 
     def end(self, pod: Json) -> None:
@@ -195,7 +195,7 @@ async def running(folder: Path, random: Random) -> AsyncIterator[Cluster]:
         "scheduling": {"appraiseAfter": "1s"},
         "agents": {"silence": f"{SILENCE_SECONDS}s"},
     }
-    store, made = Store(history_limit=20_000), list(nodes(random))
+    store, made = ObjectStore(history_limit=20_000), list(nodes(random))
     async with (
         ApiServer(store) as server,
         ApiClient(server.url) as api,

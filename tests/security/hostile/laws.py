@@ -21,7 +21,7 @@ from extender.features.sick_gpus.events import SICK
 from tests.security.hostile.cluster import GOOD, Called, Cluster
 from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus, name_of
+from topology.node.status import GpuStatus, NodeGpuStatus, name_of
 
 Json = dict[str, Any]
 
@@ -147,7 +147,7 @@ class Laws:
         gpus, since = [gpu.uuid for gpu in node.topology.gpus], int(time.time())
         uuid = gpus[number // len(self._occupied) % len(gpus)]
         sick = GpuStatus(uuid, healthy=False, reasons=("xid 79",), sick_since=since)
-        status = encode_status(NodeStatus(since, (sick, *(GpuStatus(gpu) for gpu in gpus if gpu != uuid))))
+        status = encode_status(NodeGpuStatus(since, (sick, *(GpuStatus(gpu) for gpu in gpus if gpu != uuid))))
         heard = len(self._sick_events(node.name, uuid))
         self.cluster.patch(NODES, "", node.name, {"metadata": {"annotations": {keys.STATUS: status}}})
         self._sick.append(asyncio.create_task(self._hears(node.name, uuid, heard)))

@@ -19,7 +19,7 @@ from topology.annotations.overrides import Override, Word, encode_overrides
 from topology.annotations.records import Holder, Observed, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeGpuStatus, Outlook
 
 Json = dict[str, Any]
 Put = Callable[[Json, str], None]
@@ -284,7 +284,7 @@ def _documents(node: SimulatedNode) -> dict[str, str]:
     sick = Outlook("it opens by itself", since + 600, "replace it")
     first, *rest = (gpu.uuid for gpu in topology.gpus)
     said = [GpuStatus(uuid, reasons=("xid 63",), memory_used_gib=1, share_gib=8, doubtful=True) for uuid in rest]
-    status = NodeStatus(
+    status = NodeGpuStatus(
         1,
         (GpuStatus(first, healthy=False, reasons=("xid 79",), sick_since=since, outlook=sick), *said),
         (LinkFault(first, 1, "down", since, since + 600),),

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.api import HttpRequest
 from benchmarks.simulated.double.resources import PODS
 from extender.binding.bind import MAX_ROUNDS
 from extender.binding.intents import BindPod, Done, Intent, Reply, SwapLedger
@@ -98,7 +98,7 @@ class Conduct:
         self._exchanges[asyncio.current_task()].append((intent, reply))
         self._registers.hears(reply)
 
-    def sends(self, process: Process, request: Request, *, early: bool) -> None:
+    def sends(self, process: Process, request: HttpRequest, *, early: bool) -> None:
         """A4 and W6."""
         if early:
             self._trace.violation("A4", f"{process.name} asks before Retry-After is over: {request.path}")
@@ -110,7 +110,7 @@ class Conduct:
                 )
             known[request.path] = since
 
-    def receives(self, process: Process, request: Request, answer: Answer) -> None:
+    def receives(self, process: Process, request: HttpRequest, answer: Answer) -> None:
         """Remember which lists are complete."""
         is_list = request.path in _LISTED and request.query.get("limit") == str(PAGE_SIZE)
         if is_list and answer.status == 200:

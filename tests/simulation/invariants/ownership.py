@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from benchmarks.simulated.pod_life import has_ended
 from tests.simulation.invariants.together import Placed, why_not_together
 from tests.simulation.invariants.writes import foreign_writes
@@ -157,7 +157,7 @@ class Ownership:
     def _is_ours(self, uid: str) -> bool:
         return uid in self.placed and self.placed[uid].ours
 
-    def _hear(self, writer: str, change: Change) -> None:
+    def _hear(self, writer: str, change: StoreChange) -> None:
         for path in foreign_writes(writer, change):
             self._trace.violation("INV6", f"{writer} wrote {path} of {change.resource.kind} {change.key[1]}")
         ours = writer.startswith("extender")
@@ -166,7 +166,7 @@ class Ownership:
         elif change.resource is NODES:
             self._hear_node(change, ours=ours)
 
-    def _hear_pod(self, change: Change, *, ours: bool) -> None:
+    def _hear_pod(self, change: StoreChange, *, ours: bool) -> None:
         before, after = change.before, change.after
         if after is None:
             assert before is not None
@@ -243,7 +243,7 @@ class Ownership:
                 self._owners[gpu].pop(uid, None)
                 self.free_since[gpu] = self._clock()
 
-    def _hear_node(self, change: Change, *, ours: bool) -> None:
+    def _hear_node(self, change: StoreChange, *, ours: bool) -> None:
         before, after, node = change.before, change.after, change.key[1]
         if before is None or after is None:
             if after is None:

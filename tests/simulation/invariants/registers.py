@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from benchmarks.simulated.double.resources import NODES, Object
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Reply, SwapLedger
 from extender.cluster.objects.kinds import Node
 from tests.simulation.invariants.linearizability import Operation, Value, is_linearizable
@@ -68,7 +68,7 @@ class Registers:
         was = intent.expected or self._ledgers.get((node, intent.resource_version))
         return Operation(called, answered, (uid, was), (uid, intent.ledger))
 
-    def _hear(self, writer: str, change: Change) -> None:
+    def _hear(self, writer: str, change: StoreChange) -> None:
         before, after = _value(change.before), _value(change.after)
         if change.resource is NODES and after is not None:
             self._ledgers[change.key[1], str(change.resource_version)] = after[1]

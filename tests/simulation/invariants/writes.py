@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.simulated.double.resources import Object
-from benchmarks.simulated.double.store import Change
+from benchmarks.simulated.double.store import StoreChange
 from tests.world import writes
 
 _METADATA_OF_THE_SERVER = ("resourceVersion", "generation")
@@ -14,13 +14,13 @@ _OPENED = ("metadata", "metadata.annotations", "spec", "status")
 _OURS = {"agent": writes.OF_THE_AGENT, "extender": writes.OF_THE_EXTENDER}
 
 
-def foreign_writes(writer: str, change: Change) -> list[str]:
+def foreign_writes(writer: str, change: StoreChange) -> list[str]:
     """Return the paths in a change that its writer had no business with; only our own writers are looked at."""
     allowed = _OURS.get(writer.partition("-")[0])
     return [] if allowed is None else writes.foreign(change.resource.plural, changed_paths(change), allowed)
 
 
-def changed_paths(change: Change) -> Iterator[str]:
+def changed_paths(change: StoreChange) -> Iterator[str]:
     """Yield the dotted paths of all that differs, annotations key by key."""
     if change.before is None:
         yield writes.CREATED

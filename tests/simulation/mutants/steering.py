@@ -8,7 +8,7 @@ from typing import Any
 from extender.binding import bind as binding
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
-from extender.planning.plan import Course, Wanted
+from extender.planning.plan import Assignment, PendingPod
 from extender.planning.queue import NodesOfCluster
 from tests.simulation.mix import Mix, steered, whole_gpus
 from tests.simulation.mutants import seams
@@ -20,10 +20,12 @@ _protocol: Any = binding
 _claim = _protocol._Bind._claim
 
 
-def the_same_for_all(nodes: NodesOfCluster, queue: Sequence[Wanted], taken: Mapping[str, Held]) -> list[Course]:
+def the_same_for_all(nodes: NodesOfCluster, queue: Sequence[PendingPod], taken: Mapping[str, Held]) -> list[Assignment]:
     """Send every pod to the same node for the same GPUs, whether they are free or not."""
     node = min(nodes.names, default=None)
-    return [Course(wanted.pod, wanted.request, node, _lowest(wanted.request)) for wanted in queue if node is not None]
+    return [
+        Assignment(wanted.pod, wanted.request, node, _lowest(wanted.request)) for wanted in queue if node is not None
+    ]
 
 
 def _lowest(request: GpuRequest) -> Placement:

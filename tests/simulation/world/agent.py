@@ -12,7 +12,7 @@ from agent.node.kube import changes
 from agent.node.look import Look
 from agent.node.publish import Publication
 from agent.node.watch import NodeVersion
-from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.api import HttpRequest
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
 from tests.simulation.world.hardware import SHARE_GIB, Hardware
@@ -21,7 +21,7 @@ from tests.simulation.world.wire import Answer, Wire
 from tests.world.faults import Fault
 from topology.annotations import keys
 from topology.node.sharing import Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, MigStrategy, Mode, NodeGpuStatus
 
 REFRESH_SECONDS = 20.0
 """The product's 300 s would outlast the run, and with it every wait for a later report."""
@@ -61,19 +61,19 @@ class Agent:
     async def _turn(self) -> None:
         """Do as the product's `Agent.turn` does: learn what the node says, look, compare, write."""
         if not self._publication.is_known:
-            await self._exchange(Request("GET", self._path, {}, "application/json", b""))
+            await self._exchange(HttpRequest("GET", self._path, {}, "application/json", b""))
             return
         if self._random.random() < _HEARS:
             await self._hear()
         if patch := self._publication.patch(self._discovery(), self._now(), self._look(), self._heard):
             body = msgspec.json.encode(changes(self._known, patch.annotations))
-            await self._exchange(Request("PATCH", self._path, {}, _JSON_PATCH, body))
+            await self._exchange(HttpRequest("PATCH", self._path, {}, _JSON_PATCH, body))
 
     async def _hear(self) -> None:
         """Hear what the product's watch of its node would tell, now or late."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                answer = await self._wire.call(Request("GET", self._path, {}, "application/json", b""))
+                answer = await self._wire.call(HttpRequest("GET", self._path, {}, "application/json", b""))
         except (ConnectionResetError, TimeoutError):
             return
         if answer.status == 200:
@@ -84,7 +84,7 @@ class Agent:
     def _discovery(self) -> NodeDiscovery:
         sick, share_gib = self._hardware.sick, SHARE_GIB if self._storm.mix.share_ratio else None
         gpus = tuple(GpuStatus(gpu, healthy=gpu not in sick, share_gib=share_gib) for gpu in self._hardware.gpus)
-        return NodeDiscovery(self._hardware.topology, NodeStatus(0, gpus))
+        return NodeDiscovery(self._hardware.topology, NodeGpuStatus(0, gpus))
 
     def _look(self) -> Look:
         sharing = Sharing(self._storm.mix.shared_gpus) if self._storm.mix.share_ratio else None
@@ -92,7 +92,7 @@ class Agent:
         plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, mig=mig, sharing=sharing)
         return Look(plugin, self._hardware.holders, shared=self._hardware.sharers)
 
-    async def _exchange(self, request: Request) -> None:
+    async def _exchange(self, request: HttpRequest) -> None:
         publication = self._publication
         if late := self._storm.hold(Fault.LATE_REPORT, self._random):
             self._trace.fault(Fault.LATE_REPORT, self._wire.client, f"for {late:.1f} s")

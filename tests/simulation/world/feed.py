@@ -11,8 +11,8 @@ import msgspec
 
 from benchmarks.simulated.double.api import Stream
 from benchmarks.simulated.double.resources import Object
-from benchmarks.simulated.double.status import ApiError
-from benchmarks.simulated.double.store import Store
+from benchmarks.simulated.double.status import StatusError
+from benchmarks.simulated.double.store import ObjectStore
 from tests.simulation.mix import STREAM_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
@@ -26,7 +26,9 @@ _END = b""
 class Feed:
     """One watch; the server tells it of every write at once, and the client hears of it when it arrives."""
 
-    def __init__(self, client: str, stream: Stream, store: Store, storm: Storm, trace: Trace, random: Random) -> None:
+    def __init__(
+        self, client: str, stream: Stream, store: ObjectStore, storm: Storm, trace: Trace, random: Random
+    ) -> None:
         self._stream = stream
         self._store = store
         self._storm = storm
@@ -98,7 +100,7 @@ class Feed:
         try:
             for kind, item in self._stream.watch.poll():
                 self._send(_line(kind, item))
-        except ApiError as error:
+        except StatusError as error:
             self._send(_line("ERROR", error.status))
             self._send(_END)
 

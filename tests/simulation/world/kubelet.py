@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.api import HttpRequest
 from benchmarks.simulated.double.resources import NODES, Object
 from benchmarks.simulated.pod_life import EXIT_CODE, Message, has_ended, message, next_status
 from tests.simulation.storm import Storm
@@ -202,7 +202,7 @@ class Kubelet:
         return next_status(pod, now, terminating=True)
 
     async def _send(self, told: Message) -> None:
-        request = Request(told.method, told.path, {}, told.content_type, msgspec.json.encode(told.body))
+        request = HttpRequest(told.method, told.path, {}, told.content_type, msgspec.json.encode(told.body))
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await self._wire.call(request)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kubernetes.aio.client import Configuration
 
-from benchmarks.simulated.double.api import Request
+from benchmarks.simulated.double.api import HttpRequest
 from benchmarks.simulated.double.resources import Object
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
@@ -64,10 +64,10 @@ class Witness(Protocol):
     def hears(self, process: Process, intent: Intent, reply: Reply) -> None:
         """Take note of its reply."""
 
-    def sends(self, process: Process, request: Request, *, early: bool) -> None:
+    def sends(self, process: Process, request: HttpRequest, *, early: bool) -> None:
         """Take note of a request; `early`: the server has asked for a pause that is not over."""
 
-    def receives(self, process: Process, request: Request, answer: Answer) -> None:
+    def receives(self, process: Process, request: HttpRequest, answer: Answer) -> None:
         """Take note of its answer."""
 
     def filtered(self, process: Process, result: ExtenderFilterResult) -> None:
@@ -188,7 +188,9 @@ class Process:
         """Put one request of the process on the wire; never returns when the process dies of it."""
         loop, random = asyncio.get_running_loop(), self.random
         url = urlsplit(request.path)
-        sent = Request(request.method, url.path, dict(parse_qsl(url.query)), request.content_type, request.body or b"")
+        sent = HttpRequest(
+            request.method, url.path, dict(parse_qsl(url.query)), request.content_type, request.body or b""
+        )
         if self.storm.strikes(Fault.CRASH_BEFORE, random):
             self.trace.fault(Fault.CRASH_BEFORE, self.name, f"{sent.method} {sent.path}")
             return await self._die()
@@ -269,10 +271,10 @@ class _Api(KubeApi):
         process.witness.hears(process, intent, reply)
         return reply
 
-    async def _ask(self, request: ProductRequest) -> connections.Answer:
+    async def _ask(self, request: ProductRequest) -> connections.HttpResponse:
         answer = await self._process.request(request)
         headers = {name.lower().encode(): value.encode() for name, value in answer.headers.items()}
-        return connections.Answer(answer.status, headers, answer.body)
+        return connections.HttpResponse(answer.status, headers, answer.body)
 
     async def _start(self, request: ProductRequest) -> Any:
         return _Response(self._process, await self._process.request(request))

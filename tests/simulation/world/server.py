@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from benchmarks.simulated.double.api import Reply, Request, Stream, Text, answer
-from benchmarks.simulated.double.resources import NODES, PODS, Object, Resource
-from benchmarks.simulated.double.store import Change, Store
+from benchmarks.simulated.double.api import HttpRequest, Reply, Stream, TextBody, answer
+from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
+from benchmarks.simulated.double.store import ObjectStore, StoreChange
 from tests.simulation.wording import words
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The beginning of virtual time."""
 NAMESPACE = "default"
 
-Ear = Callable[[str, Change], None]
+Ear = Callable[[str, StoreChange], None]
 """Is told of every change with its writer."""
 
 
@@ -25,7 +25,9 @@ class Server:
 
     def __init__(self, clock: Callable[[], float], note: Callable[[str, str], None]) -> None:
         numbers = count(1)
-        self.store = Store(now=lambda: EPOCH + timedelta(seconds=clock()), new_uid=lambda: f"uid-{next(numbers):03d}")
+        self.store = ObjectStore(
+            now=lambda: EPOCH + timedelta(seconds=clock()), new_uid=lambda: f"uid-{next(numbers):03d}"
+        )
         self.ears: list[Ear] = []
         self.forbidden: set[str] = set()
         """Names of pods that a policy of somebody else lets nobody bind."""
@@ -33,17 +35,17 @@ class Server:
         self._writer = "setup"
         self.store.subscribe(self._changed)
 
-    def answer(self, client: str, request: Request) -> Reply | Stream:
+    def answer(self, client: str, request: HttpRequest) -> Reply | Stream:
         """Carry out one request."""
         with self.writing(client):
             if self.is_forbidden(request):
                 return Reply(403, {"kind": "Status", "message": "denied by a policy", "code": 403})
             told = answer(self.store, request)
-            assert not isinstance(told, Text), "no extender reads logs"
+            assert not isinstance(told, TextBody), "no extender reads logs"
             return told
 
     @contextmanager
-    def writing(self, client: str) -> Iterator[Store]:
+    def writing(self, client: str) -> Iterator[ObjectStore]:
         """Give the store to whoever writes without requests."""
         before, self._writer = self._writer, client
         try:
@@ -51,7 +53,7 @@ class Server:
         finally:
             self._writer = before
 
-    def is_forbidden(self, request: Request) -> bool:
+    def is_forbidden(self, request: HttpRequest) -> bool:
         """Whether the policy refuses the request."""
         return request.path.endswith("/binding") and request.path.split("/")[-2] in self.forbidden
 
@@ -63,7 +65,7 @@ class Server:
         """Return all nodes as they are now."""
         return self.store.list(NODES).items
 
-    def find(self, resource: Resource, name: str) -> Object | None:
+    def find(self, resource: ApiResource, name: str) -> Object | None:
         """Return one object by name."""
         found = self.store.list(resource).items
         return next((item for item in found if item["metadata"]["name"] == name), None)

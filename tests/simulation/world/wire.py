@@ -13,7 +13,7 @@ from random import Random
 
 import msgspec
 
-from benchmarks.simulated.double.api import Reply, Request, Stream
+from benchmarks.simulated.double.api import HttpRequest, Reply, Stream
 from tests.simulation.mix import REQUEST_FAULTS
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
@@ -44,7 +44,7 @@ class Wire:
         self._trace = trace
         self._random = random
 
-    async def call(self, request: Request, *, held_seconds: float = 0.0) -> Answer:
+    async def call(self, request: HttpRequest, *, held_seconds: float = 0.0) -> Answer:
         """Send a request and wait for its answer, for ever if need be; raises `ConnectionResetError`.
 
         `held_seconds`: how long it lies about before it is on its way.
@@ -68,7 +68,7 @@ class Wire:
             loop.call_later(out + random.uniform(0.0, _LONGEST_SECONDS), self._server.answer, self.client, request)
         return await told
 
-    def _arrive(self, request: Request, told: asyncio.Future[Answer], back: float, fate: Fate) -> None:
+    def _arrive(self, request: HttpRequest, told: asyncio.Future[Answer], back: float, fate: Fate) -> None:
         answer = _to_answer(self._server.answer(self.client, request))
         asyncio.get_running_loop().call_later(back, self._end, told, fate, answer)
 

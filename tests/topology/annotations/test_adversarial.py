@@ -28,7 +28,7 @@ from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError, UnsupportedVersion
 from topology.formats.catalog import MACHINES, machine
 from topology.node.links import Affinity
-from topology.node.status import GpuStatus, LinkFault, NodeStatus
+from topology.node.status import GpuStatus, LinkFault, NodeGpuStatus
 
 Decoder = Callable[[str | bytes], object]
 DECODERS: tuple[Decoder, ...] = (decode_topology, decode_status, decode_ledger, decode_placement, decode_observed)
@@ -147,7 +147,7 @@ def test_a_hostile_key_does_not_reach_the_logs_unescaped() -> None:
 
 def _valid() -> tuple[tuple[Decoder, str], ...]:
     claims = tuple(Claim(f"GPU-{n}", f"uid-{n}", "ml", f"train-{n}", "main", "1") for n in range(4))
-    status = NodeStatus(3, (GpuStatus("GPU-a", False, ("xid 79",), 3, True),), (LinkFault("GPU-a", 1, "down"),))
+    status = NodeGpuStatus(3, (GpuStatus("GPU-a", False, ("xid 79",), 3, True),), (LinkFault("GPU-a", 1, "down"),))
     machines = [(decode_topology, encode_topology(machine(name))) for name in MACHINES]
     return (
         *machines,

@@ -30,7 +30,7 @@ from topology.annotations.status_codec import decode_status, encode_status
 from topology.errors import PayloadError
 from topology.node.links import Affinity, PciePath
 from topology.node.model import MAX_NICS, Nic, NodeTopology
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 UUIDS = [gpu.uuid for gpu in nvswitch(72).gpus]
 NAMES = "n" * 60, "p" * 120, "c" * 40
@@ -125,5 +125,5 @@ def test_records_of_72_single_gpus_fit() -> None:
     )
     assert decode_placement(encode_placement(placement)) == placement
     sick = (GpuStatus(uuid, healthy=False, reasons=("fell off the bus",), sick_since=1_700_000_000) for uuid in UUIDS)
-    status = NodeStatus(7, tuple(sick))
+    status = NodeGpuStatus(7, tuple(sick))
     assert decode_status(encode_status(status)) == status

@@ -18,9 +18,9 @@ from topology.formats.catalog import MACHINES, machine
 from topology.node.alignment import NumaCpus, Policy, Scope, TopologyManager
 from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.sharing import Limits, Sharing
-from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeStatus, Outlook
+from topology.node.status import DevicePluginStatus, GpuStatus, LinkFault, Mode, NodeGpuStatus, Outlook
 
 BUDGET_BYTES = 4096
 EIGHT_GPU_MACHINES = [name for name in MACHINES if len(machine(name)) == 8]
@@ -31,9 +31,11 @@ def payload_of(node: NodeTopology) -> dict[str, Any]:
     return document
 
 
-def idle(node: NodeTopology) -> NodeStatus:
+def idle(node: NodeTopology) -> NodeGpuStatus:
     """Return the status of a healthy node that runs nothing."""
-    return NodeStatus(1_000_000, tuple(GpuStatus(gpu.uuid, memory_used_gib=0, mig_enabled=False) for gpu in node.gpus))
+    return NodeGpuStatus(
+        1_000_000, tuple(GpuStatus(gpu.uuid, memory_used_gib=0, mig_enabled=False) for gpu in node.gpus)
+    )
 
 
 def pair(*links: Link, **traits: Any) -> NodeTopology:
@@ -172,7 +174,7 @@ def test_digest_follows_the_text() -> None:
     assert one != other
 
 
-STATUS = NodeStatus(
+STATUS = NodeGpuStatus(
     generation=7,
     gpus=(
         GpuStatus(
@@ -204,17 +206,22 @@ def test_status_is_the_same_text_in_any_order() -> None:
 @pytest.mark.parametrize("mode", [None, False, True])
 def test_status_says_once_what_all_gpus_share(mode: bool | None) -> None:
     """The MIG mode of a node is mostly one."""
-    status = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", mig_enabled=mode) for index in range(8)))
+    status = NodeGpuStatus(1, tuple(GpuStatus(f"GPU-{index}", mig_enabled=mode) for index in range(8)))
     assert encode_status(status).count("mig_enabled") == (mode is not None)
     assert decode_status(encode_status(status)) == status
 
 
 def test_status_tells_how_each_gpu_is_offered() -> None:
     """Once where all are offered alike; not offered is not the same as not known."""
-    whole, shared = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu.shared", OfferForm.SHARED, 4)
-    alike = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", offers=(whole,)) for index in range(8)))
+    whole, shared = (
+        ResourceOffer("nvidia.com/gpu", OfferForm.WHOLE),
+        ResourceOffer("nvidia.com/gpu.shared", OfferForm.SHARED, 4),
+    )
+    alike = NodeGpuStatus(1, tuple(GpuStatus(f"GPU-{index}", offers=(whole,)) for index in range(8)))
     assert encode_status(alike).count('"offers"') == 1
-    unlike = NodeStatus(1, tuple(GpuStatus(f"GPU-{index}", offers=o) for index, o in enumerate([(shared,), (), None])))
+    unlike = NodeGpuStatus(
+        1, tuple(GpuStatus(f"GPU-{index}", offers=o) for index, o in enumerate([(shared,), (), None]))
+    )
     for status in (alike, unlike):
         assert decode_status(encode_status(status)) == status
 
@@ -222,7 +229,7 @@ def test_status_tells_how_each_gpu_is_offered() -> None:
 def test_status_tells_who_hands_out_the_gpus() -> None:
     """The mode, whether a pod may be bound now, and why not."""
     plugin = DevicePluginStatus(Mode.ENFORCE, ready=False, session="4-2", reasons=("no kubelet socket",))
-    text = encode_status(NodeStatus(1, device_plugin=plugin))
+    text = encode_status(NodeGpuStatus(1, device_plugin=plugin))
     assert '"device_plugin":{"mode":"enforce","ready":false,"session":"4-2","reasons":["no kubelet socket"]}' in text
     assert decode_status(text).device_plugin == plugin
 
@@ -231,7 +238,7 @@ def test_status_tells_how_the_kubelet_aligns() -> None:
     """Policy, scope and CPUs by NUMA node; a word that Kubernetes does not know is refused."""
     manager = TopologyManager(Policy.RESTRICTED, Scope.POD, (NumaCpus(0, 48, 40), NumaCpus(10, 48, 48)))
     plugin = DevicePluginStatus(Mode.OBSERVE, True, topology_manager=manager, also_offered=frozenset({"GPU-a"}))
-    text = encode_status(NodeStatus(1, device_plugin=plugin))
+    text = encode_status(NodeGpuStatus(1, device_plugin=plugin))
     said = '{"policy":"restricted","scope":"pod","cpus":{"0":{"total":48,"free":40},"10":{"total":48,"free":48}}}'
     assert f'"topology_manager":{said},"also_offered":["GPU-a"]' in text
     assert decode_status(text).device_plugin == plugin
@@ -271,7 +278,7 @@ def test_status_tells_which_gpus_can_be_shared_and_how() -> None:
     """What all offer is said once; memory beyond shares only where there is any."""
     sharing = Sharing(2, Limits.MPS, ("cgroup: the driver is older than r615",))
     gpus = (GpuStatus("GPU-a", share_gib=78), GpuStatus("GPU-b", share_gib=78, beyond_shares_gib=4))
-    status = NodeStatus(1, gpus, device_plugin=DevicePluginStatus(Mode.ENFORCE, True, sharing=sharing))
+    status = NodeGpuStatus(1, gpus, device_plugin=DevicePluginStatus(Mode.ENFORCE, True, sharing=sharing))
     text = encode_status(status)
     assert '"every_gpu":{"share_gib":78}' in text
     assert text.count("beyond_shares_gib") == 1

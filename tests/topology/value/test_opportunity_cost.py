@@ -9,7 +9,7 @@ import pytest
 from topology.effort import finish
 from topology.formats.catalog import MACHINES, machine
 from topology.placement.topology_class import TopologyClass
-from topology.value.opportunity_cost import MAX_SETS, Offer, Table, value_table
+from topology.value.opportunity_cost import MAX_SETS, SizeDemand, Table, value_table
 from topology.value.score import Weights
 from topology.value.symmetry import Counts, Symmetry
 
@@ -96,14 +96,14 @@ def test_plans_weigh_by_formula_until_the_values_are_computed() -> None:
 
 def test_a_machine_with_too_many_different_free_sets_gets_no_table() -> None:
     """Fourteen GPUs of which no two are alike have 8,192 free sets of even size."""
-    found = finish(value_table(Unlike(14), [Offer(2, 1.0, pairs)]))
+    found = finish(value_table(Unlike(14), [SizeDemand(2, 1.0, pairs)]))
     assert MAX_SETS < 1 << 13
     assert found is None
 
 
 def test_where_single_gpus_lead_to_too_many_sets_none_is_looked_at() -> None:
     """Thirteen GPUs of which no two are alike have 8,192 free sets, as is known beforehand."""
-    assert finish(value_table(Unlike(13), [Offer(1, 1.0, never_asked)])) is None
+    assert finish(value_table(Unlike(13), [SizeDemand(1, 1.0, never_asked)])) is None
 
 
 def test_a_machine_too_small_for_every_pod_to_come_is_worth_nothing() -> None:

@@ -12,7 +12,7 @@ from agent.gpus.health.health_file import HealthFile
 from agent.health.policy import HealthPolicy
 from tests.agent.builders import discovery, gpu_facts, machine_of
 from topology.annotations.overrides import Override, encode_overrides
-from topology.node.status import NodeStatus
+from topology.node.status import NodeGpuStatus
 
 HOLD = 300.0
 
@@ -28,7 +28,7 @@ class Life:
     def has(self, uuid: str, number: int) -> bool:
         return self.health.happened(CriticalError(uuid, number))
 
-    def look(self, *, lost: bool = False, **facts: object) -> NodeStatus:
+    def look(self, *, lost: bool = False, **facts: object) -> NodeGpuStatus:
         """Discover the node, with this known of `GPU-0`."""
         found, status = machine_of("GPU-0", "GPU-1"), discovery().status
         if lost:

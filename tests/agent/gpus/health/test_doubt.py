@@ -13,7 +13,7 @@ from agent.health.evidence import RecoveryAction
 from tests.agent.builders import discovery, gpu_facts
 from tests.agent.gpus.health.life import HOLD, Life, said
 from topology.annotations.overrides import Override, Word
-from topology.node.status import NodeStatus, Outlook
+from topology.node.status import NodeGpuStatus, Outlook
 
 DAY = 86_400.0
 
@@ -53,7 +53,7 @@ def test_a_gpu_whose_memory_waits_for_a_reset_is_doubtful(fact: dict[str, object
     assert (set(marked.unhealthy), marked.gpus[0].doubtful) == ({"GPU-0"}, False)
     failed = gpu_status("GPU-0", gpu_facts(remapped_rows=Known(RemappedRows(pending=True, failed=True))))
     assert (failed.healthy, failed.doubtful) == (False, False)
-    assert not any(gpu.doubtful for gpu in blackout_status(NodeStatus(0, (status,)), "UNKNOWN").gpus)
+    assert not any(gpu.doubtful for gpu in blackout_status(NodeGpuStatus(0, (status,)), "UNKNOWN").gpus)
 
 
 def test_a_gpu_that_was_sick_twice_in_a_week_is_doubtful_for_a_week_after_the_first() -> None:

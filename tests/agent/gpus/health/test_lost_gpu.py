@@ -9,7 +9,7 @@ import pytest
 
 from agent.gpus.discovery import NodeDiscovery
 from tests.agent.conftest import Discover
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 Described = Callable[..., Path]
 
@@ -41,7 +41,7 @@ def test_gpu_that_nobody_ever_knew_is_listed_by_index(machine: str, found: Disco
 
 def test_the_last_published_discovery_is_memory_enough(found: Discover) -> None:
     """After a restart of the agent the annotations remember what NVML can no longer tell; other GPUs are read anew."""
-    published = NodeDiscovery(found("hgx_h100").topology, NodeStatus(7))
+    published = NodeDiscovery(found("hgx_h100").topology, NodeGpuStatus(7))
     assert found("lost_handle", before=published).topology == published.topology
 
 

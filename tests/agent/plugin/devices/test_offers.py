@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent.plugin.devices.offers import MAY_GIVE_MIG, MAY_GIVE_SHARED, NOT_OFFERED, SHARED, SLICED, offers_of, withheld
-from topology.node.offers import Offer, OfferForm
+from topology.node.offers import OfferForm, ResourceOffer
 
 R, RENAMED, SLICES = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"
-WHOLE = (Offer(R, OfferForm.WHOLE),)
+WHOLE = (ResourceOffer(R, OfferForm.WHOLE),)
 
 
 def closed(devices: dict[str, set[str]], *, mig: str = "", in_parts: str = "") -> dict[str, str]:
@@ -23,19 +23,22 @@ def closed(devices: dict[str, set[str]], *, mig: str = "", in_parts: str = "") -
     [
         ({R: {"GPU-a", "GPU-b"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE}),
         ({R: {"GPU-a"}}, {"GPU-a": WHOLE, "GPU-b": ()}),
-        ({R: {"GPU-a", "GPU-b::0", "GPU-b::1"}}, {"GPU-a": WHOLE, "GPU-b": (Offer(R, OfferForm.SHARED, 2),)}),
-        ({RENAMED: {"GPU-a::0"}}, {"GPU-a": (Offer(RENAMED, OfferForm.SHARED),), "GPU-b": ()}),
+        ({R: {"GPU-a", "GPU-b::0", "GPU-b::1"}}, {"GPU-a": WHOLE, "GPU-b": (ResourceOffer(R, OfferForm.SHARED, 2),)}),
+        ({RENAMED: {"GPU-a::0"}}, {"GPU-a": (ResourceOffer(RENAMED, OfferForm.SHARED),), "GPU-b": ()}),
         ({R: {"GPU-a", "GPU-b", "GPU-c"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE, "GPU-c": WHOLE}),
         ({R: {"GPU-a", "GPU-b"}, "rdma/hca": {"mlx5_0"}}, {"GPU-a": WHOLE, "GPU-b": WHOLE}),
-        ({SLICES: {"MIG-c", "MIG-d"}}, {"GPU-a": (), "GPU-b": (), "GPU-c": (Offer(SLICES, OfferForm.SLICED, 2),)}),
+        (
+            {SLICES: {"MIG-c", "MIG-d"}},
+            {"GPU-a": (), "GPU-b": (), "GPU-c": (ResourceOffer(SLICES, OfferForm.SLICED, 2),)},
+        ),
         (
             {SLICES: {"MIG-c::0", "MIG-c::1"}},
-            {"GPU-a": (), "GPU-b": (), "GPU-c": (Offer(SLICES, OfferForm.SHARED, 2),)},
+            {"GPU-a": (), "GPU-b": (), "GPU-c": (ResourceOffer(SLICES, OfferForm.SHARED, 2),)},
         ),
     ],
 )
 def test_each_gpu_is_offered_as_its_devices_say(
-    devices: dict[str, set[str]], offers: dict[str, tuple[Offer, ...]]
+    devices: dict[str, set[str]], offers: dict[str, tuple[ResourceOffer, ...]]
 ) -> None:
     """Slices count with the GPU that they are cut out of, which is GPU-c; what is no GPU is passed over."""
     assert offers_of(devices, {"GPU-a", "GPU-b"}, {"GPU-c": frozenset({"MIG-c", "MIG-d"})}) == offers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.cluster.caches.group_sizes import GroupSizes, SizesOfKind
-from extender.cluster.objects.group_sizes import Job, JobSpec
+from extender.cluster.objects.group_sizes import BatchJob, JobSpec
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 from extender.cluster.objects.versions import Listing
 from extender.cluster.state import ClusterState
@@ -18,9 +18,9 @@ KEY = ("ml", "job", "train", "j1")
 BY_RACK = {keys.GROUP_AFFINITY: "rack"}
 
 
-def job(pods: int = 3, name: str = "train", uid: str = "j1") -> Job:
+def job(pods: int = 3, name: str = "train", uid: str = "j1") -> BatchJob:
     """Build a Job with indexes."""
-    return Job(ObjectMeta(name=name, namespace="ml", uid=uid), JobSpec(pods, pods, "Indexed"))
+    return BatchJob(ObjectMeta(name=name, namespace="ml", uid=uid), JobSpec(pods, pods, "Indexed"))
 
 
 def worker(name: str, on: str | None = None, **asks: str) -> Pod:
@@ -37,7 +37,7 @@ def worker(name: str, on: str | None = None, **asks: str) -> Pod:
     return pod(name, 8, on=on, placed=placed, phase="Running", terminated=False, wants=wants, labels=labels)
 
 
-def told(*objects: Node | Pod, jobs: tuple[Job, ...] = ()) -> tuple[ClusterState, SizesOfKind]:
+def told(*objects: Node | Pod, jobs: tuple[BatchJob, ...] = ()) -> tuple[ClusterState, SizesOfKind]:
     """Return a cluster that has read these Jobs, and what hears of further ones."""
     state = cluster(*objects)
     kind = SizesOfKind(state.indexes.groups.sizes)
@@ -46,7 +46,7 @@ def told(*objects: Node | Pod, jobs: tuple[Job, ...] = ()) -> tuple[ClusterState
 
 
 @pytest.mark.parametrize(("jobs", "rack"), [((job(3),), "a"), ((), "b"), ((job(3, uid="j0"),), "b")])
-def test_the_first_pod_goes_where_there_is_room_for_the_others(jobs: tuple[Job, ...], rack: str) -> None:
+def test_the_first_pod_goes_where_there_is_room_for_the_others(jobs: tuple[BatchJob, ...], rack: str) -> None:
     """It is there alone. As long as nobody has seen its Job, and not an earlier one of that name, it counts alone."""
     state, _ = told(*hall(a=4, b=2), worker("0"), jobs=jobs)
     assert {name[0] for name in passing(state, worker("0"))} == {rack}

@@ -21,13 +21,13 @@ from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
 from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
-from topology.node.offers import Offer, OfferForm
-from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeStatus
+from topology.node.offers import OfferForm, ResourceOffer
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
 ALL = tuple(range(8))
 G = gpus("n1", *ALL)
-WHOLE, SHARED = Offer("nvidia.com/gpu", OfferForm.WHOLE), Offer("nvidia.com/gpu", OfferForm.SHARED, 2)
-SLICED = Offer("nvidia.com/mig-1g.5gb", OfferForm.SLICED, 7)
+WHOLE, SHARED = ResourceOffer("nvidia.com/gpu", OfferForm.WHOLE), ResourceOffer("nvidia.com/gpu", OfferForm.SHARED, 2)
+SLICED = ResourceOffer("nvidia.com/mig-1g.5gb", OfferForm.SLICED, 7)
 NAMESPACE = "gputopo-system"
 
 
@@ -44,7 +44,7 @@ def agent(
 
 def with_plugin(mode: Mode, *, ready: bool) -> Node:
     """Build a node whose agent has said how its device plugin is."""
-    return node(status=encode_status(NodeStatus(1, device_plugin=DevicePluginStatus(mode, ready))))
+    return node(status=encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(mode, ready))))
 
 
 def watched(*objects: Node | Pod) -> ClusterState:
@@ -227,11 +227,11 @@ class TestPauses:
     ],
 )
 def test_a_node_of_which_no_gpu_is_offered_whole_is_closed(
-    offers: list[tuple[Offer, ...] | None], reason: str | None
+    offers: list[tuple[ResourceOffer, ...] | None], reason: str | None
 ) -> None:
     """Where it is known of each GPU, and only there; what is known of single ones is the agent's to say."""
     told = tuple(GpuStatus(gpu, offers=made) for gpu, made in zip(gpus("n1", 0, 1), offers, strict=True))
-    assert closed(cluster(node(status=encode_status(NodeStatus(1, told))))) == reason
+    assert closed(cluster(node(status=encode_status(NodeGpuStatus(1, told))))) == reason
 
 
 def test_a_forged_topology_of_ten_thousand_gpus_closes_its_node_only() -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from benchmarks.simulated.double.resources import EVENTS, PODS
 from benchmarks.simulated.double.server import Faultless, Handler
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.scheduler_loop import Bound as Scheduled
+from benchmarks.simulated.scheduler_loop import BoundPod as Scheduled
 from benchmarks.simulated.scheduler_loop import ExtenderFailed, SchedulerLoop
 from extender.binding.intents import BindPod, Intent, NoAnswer, Refused, Reply
 from extender.binding.outcome import Bound

@@ -10,9 +10,9 @@ import pytest
 
 from extender.cluster.objects.group_sizes import (
     ROWS,
+    BatchJob,
     CoschedulingPodGroup,
     GroupMaker,
-    Job,
     JobSet,
     PodGroup,
     VolcanoPodGroup,
@@ -48,11 +48,11 @@ def said(kind: type[GroupMaker], spec: Json) -> list[GroupName]:
 @pytest.mark.parametrize(
     ("kind", "spec", "expected"),
     [
-        (Job, job(), [GroupName("job", "train", "u1", 4)]),
-        (Job, job(completions=2), [GroupName("job", "train", "u1", 2)]),
-        (Job, job(completions=9), [GroupName("job", "train", "u1", 4)]),
-        (Job, job(parallelism=None), [GroupName("job", "train", "u1", 1)]),
-        (Job, job(mode="NonIndexed"), []),
+        (BatchJob, job(), [GroupName("job", "train", "u1", 4)]),
+        (BatchJob, job(completions=2), [GroupName("job", "train", "u1", 2)]),
+        (BatchJob, job(completions=9), [GroupName("job", "train", "u1", 4)]),
+        (BatchJob, job(parallelism=None), [GroupName("job", "train", "u1", 1)]),
+        (BatchJob, job(mode="NonIndexed"), []),
         (JobSet, {"replicatedJobs": [jobs(1, 1), jobs(2, 4)]}, [GroupName("jobset", "train", "u1", 9)]),
         (
             JobSet,
@@ -74,6 +74,6 @@ def test_each_kind_says_its_groups_and_how_many_pods_they_have(
 
 def test_every_row_speaks_for_its_source() -> None:
     """What it reads is of the groups for which it is read."""
-    specs: dict[type[GroupMaker], Json] = {Job: job(), JobSet: {"replicatedJobs": [jobs(1, 2)]}}
+    specs: dict[type[GroupMaker], Json] = {BatchJob: job(), JobSet: {"replicatedJobs": [jobs(1, 2)]}}
     for row in ROWS:
         assert {each.source for each in said(row.kind, specs.get(row.kind, {"minMember": 2}))} == {row.source}

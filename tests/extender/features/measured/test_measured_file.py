@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from typer.testing import Result
 
 from benchmarks.simulated.fleet import SimulatedNode
-from benchmarks.simulated.scheduler_loop import Bound, SchedulerLoop
+from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.measured.feature import MeasuredFile
@@ -190,10 +190,10 @@ def test_the_report_says_where_the_model_errs(tmp_path: Path) -> None:
     assert file.figures()["measured_error_ratio"] == pytest.approx(0.5)
 
 
-async def placed(extender: Running) -> Bound:
+async def placed(extender: Running) -> BoundPod:
     loop = SchedulerLoop(extender.api, extender.session, extender.url)
     found = await loop.schedule(await extender.create("pair", 2))
-    assert isinstance(found, Bound)
+    assert isinstance(found, BoundPod)
     return found
 
 

@@ -32,7 +32,7 @@ from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, encode_observed
 from topology.annotations.status_codec import encode_status
-from topology.node.status import GpuStatus, NodeStatus
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 NOW = 100.0
 SINCE = int(at(NOW).wall)
@@ -55,7 +55,7 @@ def holding(name: str, *sick: int, since: int = SINCE, reports: int = 1, **pods:
         if position in sick
     ]
     held = {gpu: owner for owner, positions in pods.items() for gpu in gpus(name, *positions)}
-    status = encode_status(NodeStatus(reports, tuple(said)))
+    status = encode_status(NodeGpuStatus(reports, tuple(said)))
     claims = tuple(claim(gpu, owner) for gpu, owner in held.items())
     return node(name, claims=claims, held=held, version=reports, status=status)
 
@@ -189,7 +189,9 @@ async def test_a_gpu_that_is_closed_and_not_sick_is_no_news() -> None:
     """A person's cordon, or a device plugin that holds it back."""
     cordoned, sick = gpus("n1", 3, 4)
     said = GpuStatus(cordoned, healthy=False, reasons=("cordoned",)), GpuStatus(sick, healthy=False, sick_since=SINCE)
-    closed = node("n1", claims=(claim(cordoned, "p"),), held={cordoned: "p"}, status=encode_status(NodeStatus(1, said)))
+    closed = node(
+        "n1", claims=(claim(cordoned, "p"),), held={cordoned: "p"}, status=encode_status(NodeGpuStatus(1, said))
+    )
     life = Life(cluster(closed, holder("p", "n1", 3, **EVICTABLE)), Api(), may_evict=True)
     await life.rounds(100)
     assert (life.api.events, life.api.evictions) == ([], [])
@@ -315,7 +317,7 @@ async def test_evictions_keep_a_pace() -> None:
     """Many GPUs that fall sick at once have one cause, and time for somebody to look."""
     names = [f"p{position}" for position in range(8)]
     uuids = gpus("n1", *range(8))
-    status = encode_status(NodeStatus(1, tuple(GpuStatus(gpu, healthy=False, sick_since=SINCE) for gpu in uuids)))
+    status = encode_status(NodeGpuStatus(1, tuple(GpuStatus(gpu, healthy=False, sick_since=SINCE) for gpu in uuids)))
     claims = tuple(claim(gpu, name) for gpu, name in zip(uuids, names, strict=True))
     n1 = node("n1", claims=claims, held=dict(zip(uuids, names, strict=True)), status=status)
     state = cluster(n1, *(holder(name, "n1", position, **EVICTABLE) for position, name in enumerate(names)))
@@ -346,7 +348,7 @@ async def test_a_served_extender_tells_and_evicts(tmp_path: Path) -> None:
         (await extender.api.call("PATCH", occupant, asks, content_type=MERGE_PATCH)).ok()
         seen = encode_observed(Observed({gpu: Holder("default", "n1-occupant", "main") for gpu in uuids[:2]}))
         sick = GpuStatus(uuids[1], healthy=False, reasons=("xid 79",), sick_since=int(time.time()))
-        reported = {keys.STATUS: encode_status(NodeStatus(2, (sick,))), keys.OBSERVED: seen}
+        reported = {keys.STATUS: encode_status(NodeGpuStatus(2, (sick,))), keys.OBSERVED: seen}
         patch = {"metadata": {"annotations": reported}}
         (await extender.api.call("PATCH", "/api/v1/nodes/n1", patch, content_type=MERGE_PATCH)).ok()
         await until(lambda: "deletionTimestamp" in extender.store.get(PODS, "default", "n1-occupant")["metadata"])

@@ -93,7 +93,7 @@ def test_nobody_is_nominated_during_a_pause(in_vain: list[str], is_paused: bool)
     queue = [waiting(f"p{number}") for number in range(LEAD + 1)]
     nominating = steering(cluster(node("n1"), *queue), execute, lambda: now)
     for namespace in in_vain:
-        nominating.nominations.worth.ended(namespace, 0.0, came_true=False)
+        nominating.nominations.breaker.ended(namespace, 0.0, came_true=False)
     for seconds, is_over in ((FIRST_PAUSE_SECONDS - 1.0, not is_paused), (FIRST_PAUSE_SECONDS, True)):
         now = at(seconds)
         asked.clear()

@@ -10,7 +10,7 @@ from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.features.steering.nominations import BEFORE_OWNER_PAUSES, FIRST_PAUSE_SECONDS, GRACE_SECONDS, Nominations
 from tests.extender.builders import cluster, node, pod
-from tests.extender.planning.queues import answered, courses, nominated, waiting
+from tests.extender.planning.queues import answered, assignments, nominated, waiting
 
 LIFE = 10.0
 
@@ -23,24 +23,24 @@ def test_a_nomination_is_written_for_the_version_that_was_planned() -> None:
     """With the GPUs held, and the pod known as it is then: a bind that follows rests on the newest version."""
     state = cluster(node("n1"), waiting("p1", 2))
     nominations = Nominations(state, LIFE)
-    (course,) = courses(state)
-    nominations.hold(course, 0.0)
-    intent, is_made = answered(nominations.nominate(course, 0.0))
+    (assignment,) = assignments(state)
+    nominations.hold(assignment, 0.0)
+    intent, is_made = answered(nominations.nominate(assignment, 0.0))
     assert intent and (intent.node, intent.resource_version, intent.uid) == ("n1", "1", "p1")
-    assert is_made and state.holds.own("p1", "n1", 0.0) == course.gpus
+    assert is_made and state.holds.own("p1", "n1", 0.0) == assignment.gpus
     known = state.pods.get("p1")
     assert known and known.pod.metadata.resource_version == "2"
-    assert courses(state) == [], "it is not planned again"
+    assert assignments(state) == [], "it is not planned again"
 
 
 def test_kube_scheduler_may_be_faster() -> None:
     """A pod that was asked about meanwhile is not written to: its bind would lose a round."""
     state = cluster(node("n1"), waiting("p1"))
     nominations = Nominations(state, LIFE)
-    (course,) = courses(state)
-    nominations.hold(course, 0.0)
+    (assignment,) = assignments(state)
+    nominations.hold(assignment, 0.0)
     state.holds.put("p1", Hold("n2", 1, 99.0))
-    assert answered(nominations.nominate(course, 0.0)) == (None, False)
+    assert answered(nominations.nominate(assignment, 0.0)) == (None, False)
 
 
 @pytest.mark.parametrize("reply", [Conflict("changed"), Gone(), Refused(422, "bound"), NoAnswer("timeout")])
@@ -48,18 +48,18 @@ def test_what_could_not_be_written_is_not_held(reply: Reply) -> None:
     """The GPUs are there for the next one; a write that happened all the same is seen by its mark."""
     state = cluster(node("n1"), waiting("p1"))
     nominations = Nominations(state, LIFE)
-    (course,) = courses(state)
-    nominations.hold(course, 0.0)
-    assert answered(nominations.nominate(course, 0.0), reply)[1] is False
+    (assignment,) = assignments(state)
+    nominations.hold(assignment, 0.0)
+    assert answered(nominations.nominate(assignment, 0.0), reply)[1] is False
     assert len(state.holds) == 0 and not nominations.ahead_since()
 
 
 def made(owner: str = "") -> tuple[Nominations, str]:
     state = cluster(node("n1"), waiting("p1", owner=owner))
     nominations = Nominations(state, LIFE)
-    (course,) = courses(state)
-    nominations.hold(course, 0.0)
-    assert answered(nominations.nominate(course, 0.0))[1]
+    (assignment,) = assignments(state)
+    nominations.hold(assignment, 0.0)
+    assert answered(nominations.nominate(assignment, 0.0))[1]
     return nominations, "p1"
 
 
@@ -185,7 +185,7 @@ def test_only_failures_in_a_row_let_an_owner_pause() -> None:
 
 def outcomes(nominations: Nominations) -> list[bool]:
     """Return what is counted of the namespace that all these pods are in."""
-    counted = nominations.worth._of.get("ml")
+    counted = nominations.breaker._of.get("ml")
     return list(counted.came_true) if counted else []
 
 
