@@ -33,7 +33,7 @@ from extender.config.defaults import NODE_GROUP_LABEL, SCHEDULER_NAME
 from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
-from topology.effort import Effort, Search, finish
+from topology.effort import Effort, Search
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
 from topology.request.domains import DOMAIN_LABELS, DomainLabels
@@ -47,7 +47,7 @@ NOT_LISTED: Final = "the cluster has not been listed yet"
 
 
 class ClusterState:
-    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents`, `budgets` and `listen` are the ways in."""
+    """Nodes, pods and what follows from them; `nodes`, `pods`, `agents`, `budgets` and `listening` are the ways in."""
 
     def __init__(
         self,
@@ -182,15 +182,11 @@ class ClusterState:
         if self.classes.measured(measurements):
             self._revalued()
 
-    def listen(self, now: float) -> list[str]:
+    def listening(self, now: float) -> Search[list[str]]:
         """Take note of whose agent has written since the last call, at `now` (monotonic seconds); returns who fell silent.
 
-        Topologies that changed too often are read once they have been still.
+        Topologies that changed too often are read once they have been still, one a step: there may be many at once.
         """
-        return finish(self.listening(now))
-
-    def listening(self, now: float) -> Search[list[str]]:
-        """Do so in steps: many topologies may have been still since the same moment."""
         self.indexes.gates.listen(now)
         yield from self.nodes.telling(now)
         self.agents.tell(now)

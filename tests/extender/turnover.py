@@ -23,6 +23,7 @@ from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import args, at, claim, gpus, node, pod
 from topology.annotations import keys
 from topology.annotations.records import Ledger, encode_ledger
+from topology.effort import finish
 
 NODES = 8
 GPUS = 4
@@ -84,7 +85,7 @@ class Turnover:
 
     def _upkeep(self) -> None:
         now = float(self._count)
-        self.state.listen(now)
+        finish(self.state.listening(now))
         self.attention.due(self.state, now)
         self.repairs.due(self.state, now)
 

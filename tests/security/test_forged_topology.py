@@ -16,6 +16,7 @@ from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import args, at, cluster, free, gpus, node, pod
 from topology.annotations import keys
 from topology.annotations.records import Ledger, encode_ledger
+from topology.effort import finish
 
 Forge = Callable[[dict[str, Any]], object]
 
@@ -65,7 +66,7 @@ def test_n16_forgery_is_seen_through_soon(
     state, text = cluster(node("good"), node("bad")), forged(FORGERIES[name])
     seconds = []
     for version in range(2, 32):
-        state.listen(version * WINDOW_SECONDS)  # else it would soon not be read at all
+        finish(state.listening(version * WINDOW_SECONDS))  # else it would soon not be read at all
         written = node("bad", version=version, topology=f"{text}{' ' * version}")
         began = time.process_time()
         state.nodes.changed(written)

@@ -22,7 +22,7 @@ from tests.security.worst_topology import climb, costs_of, nested_topology, rand
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
 from topology.annotations.payload import MAX_BYTES
-from topology.effort import CALL_STEPS, SEARCH_STEPS, SLICE_STEPS
+from topology.effort import CALL_STEPS, SEARCH_STEPS, SLICE_STEPS, finish
 from topology.errors import PayloadError
 from topology.formats.catalog import MACHINES, machine
 from topology.node.model import Gpu, NodeTopology
@@ -103,16 +103,16 @@ def test_a_node_with_another_topology_each_second_closes_and_opens_when_it_is_st
     """The reason says so; what it publishes meanwhile is not even decoded."""
     state = cluster(node("n1"), node("good"))
     for second in range(1, CHANGES):
-        state.listen(float(second))
+        finish(state.listening(float(second)))
         state.nodes.changed(node("n1", version=1 + second, topology=encode_topology(unlike(second))))
         assert state.views["n1"].shape.closed is None
     text = encode_topology(unlike(99))
     for second in range(CHANGES, CHANGES + 10):
-        state.listen(float(second))
+        finish(state.listening(float(second)))
         state.nodes.changed(node("n1", version=1 + second, topology=text + " " * second))
         assert state.views["n1"].shape.closed == RESTLESS
     assert answer(state, "p", 1, "n1", "good")[0] == ["good"]
-    state.listen(CHANGES + 10 + WINDOW_SECONDS)
+    finish(state.listening(CHANGES + 10 + WINDOW_SECONDS))
     assert state.views["n1"].shape.closed is None
     assert state.views["n1"].uuids[0] == "99-0"
 
@@ -121,7 +121,7 @@ def test_a_node_that_changes_all_the_time_leaves_nothing_behind() -> None:
     """Over hours, with a search begun for each topology: no class, no table and no search but the last ones."""
     state = cluster(node("n1"), node("good"))
     for round_ in range(1, 60):
-        state.listen(round_ * WINDOW_SECONDS / 5)
+        finish(state.listening(round_ * WINDOW_SECONDS / 5))
         state.nodes.changed(node("n1", version=1 + round_, topology=encode_topology(unlike(round_))))
         assert answer(state, f"p{round_}", 8, "n1")[0] == []
     gc.collect()

@@ -13,6 +13,7 @@ from extender.inspect import inspection
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node, pod
 from topology.annotations import keys
+from topology.effort import finish
 
 WANTS = {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "10m"}
 TEN_MINUTES = 600.0
@@ -40,19 +41,19 @@ def test_the_first_attempt_after_the_gates_have_gone_is_not_relaxed() -> None:
 def test_a_pod_relaxes_so_long_after_its_gates_have_gone() -> None:
     """Not after its creation; a later version of the pod changes nothing about that."""
     state = cluster(node("n1", PAIRS), waiting("queue"))
-    state.listen(1000.0)
+    finish(state.listening(1000.0))
     state.pods.changed(waiting(version=2))
-    state.listen(1001.0)
+    finish(state.listening(1001.0))
     tried = waiting(reason="Unschedulable", version=3)
     state.pods.changed(tried)
-    state.listen(1500.0)
+    finish(state.listening(1500.0))
     assert [fits(state, tried, 1001.0 + wait) for wait in (1.0, TEN_MINUTES - 1, TEN_MINUTES)] == [False, False, True]
 
 
 def test_a_process_that_starts_between_the_last_gate_and_the_first_attempt_knows() -> None:
     """By the condition, which is still there."""
     state = cluster(node("n1", PAIRS), waiting())
-    state.listen(2000.0)
+    finish(state.listening(2000.0))
     tried = waiting(reason="Unschedulable", version=2)
     state.pods.changed(tried)
     assert [fits(state, tried, 2000.0 + wait) for wait in (TEN_MINUTES - 1, TEN_MINUTES)] == [False, True]
@@ -86,7 +87,7 @@ def test_what_is_gone_or_bound_is_forgotten() -> None:
     """Nothing is left of a pod that waits no more."""
     state = cluster(node("n1", PAIRS), waiting("queue"))
     state.pods.changed(waiting(version=2))
-    state.listen(1000.0)
+    finish(state.listening(1000.0))
     state.pods.deleted(waiting(version=3))
     gates = state.indexes.gates
     assert (gates._held, gates._opened, gates._since) == (set(), set(), {})

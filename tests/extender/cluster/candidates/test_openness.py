@@ -21,6 +21,7 @@ from tests.extender.builders import claim, cluster, free, gpus, node, running
 from topology.annotations import keys
 from topology.annotations.pauses import CLIENT, UPGRADE_STATE
 from topology.annotations.status_codec import encode_status
+from topology.effort import finish
 from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 
@@ -67,41 +68,41 @@ class TestSilence:
         """The limit is exact to the second; rounds of upkeep are a second apart."""
         state = cluster(node(), node("n2"))
         for now in (1000.0, 1749.0):
-            state.listen(now)
+            finish(state.listening(now))
             assert closed(state) is None
         state.nodes.changed(node("n2", reports=2, version=2))
-        state.listen(1751.0)
+        finish(state.listening(1751.0))
         assert (closed(state), closed(state, "n2"), len(state.heartbeats)) == (AGENT_SILENT, None, 1)
 
     def test_any_write_of_the_agent_opens_it_again(self) -> None:
         """Each one has a number of its own, also when nothing else has changed."""
         state = cluster(node())
         for now in (0.0, 800.0):
-            state.listen(now)
+            finish(state.listening(now))
         state.nodes.changed(node(reports=2, version=2))
-        state.listen(801.0)
+        finish(state.listening(801.0))
         assert closed(state) is None
 
     def test_what_others_write_on_the_node_says_nothing_of_its_agent(self) -> None:
         """Kubelets write every few seconds, and we write ledgers."""
         state = cluster(node())
-        state.listen(0.0)
+        finish(state.listening(0.0))
         state.nodes.changed(node(claims=(claim(G[0], "p1"),), generation=2, version=2))
-        state.listen(751.0)
+        finish(state.listening(751.0))
         assert closed(state) == AGENT_SILENT
 
     def test_running_pods_keep_their_claims(self) -> None:
         """Their GPUs are not given to others, and not taken from them."""
         state = cluster(node(claims=(claim(G[0], "p1"),)), running("p1", "n1", G[0]))
         for now in (0.0, 800.0):
-            state.listen(now)
+            finish(state.listening(now))
         assert [kept.uid for kept, _ in state.views["n1"].claims] == ["p1"]
         assert state.views["n1"].settled
 
     def test_a_process_counts_from_its_own_start(self) -> None:
         """However large the clock's numbers are by then."""
         state = cluster(node())
-        state.listen(1e9)
+        finish(state.listening(1e9))
         assert closed(state) is None
 
 
@@ -134,24 +135,24 @@ class TestReadiness:
     ) -> None:
         """Where another plugin serves, the last report stands for a minute, also while a new pod takes the old one's place."""
         state = watched(with_plugin(mode, ready=True), agent())
-        state.listen(1000.0)
+        finish(state.listening(1000.0))
         state.agents.deleted(agent(version=2))
         state.agents.changed(agent(ready=False, name="next"))
         for now in (1001.0, 1060.0):
-            state.listen(now)
+            finish(state.listening(now))
             assert closed(state) == reason
-        state.listen(1061.0)
+        finish(state.listening(1061.0))
         assert closed(state) == AGENT_NOT_READY
 
     def test_an_agent_that_is_back_may_restart_again(self) -> None:
         """Each time it has a minute."""
         state = watched(with_plugin(Mode.OBSERVE, ready=True), agent())
         for version, now in ((2, 1000.0), (4, 1050.0)):
-            state.listen(now)
+            finish(state.listening(now))
             state.agents.changed(agent(ready=False, version=version))
             state.agents.changed(agent(version=version + 1))
         state.agents.changed(agent(ready=False, version=6))
-        state.listen(1105.0)
+        finish(state.listening(1105.0))
         assert closed(state) is None
 
     def test_our_labels_elsewhere_mean_nothing(self) -> None:
