@@ -36,6 +36,9 @@ lock: ## Resolve the dependencies anew into the five lock files
 demo: venv ## Place pods on a simulated fleet and compare with stock scheduling (no cluster needed)
 	$(BIN)/gputopo-bench demo
 
+# Tests start Python hundreds of times: without its cache each start compiles our sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each tier prints its ten slowest tests.
 PYTEST := $(BIN)/python -m pytest --durations=10
 
