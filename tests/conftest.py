@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--long", action="store_true", help="run as many rounds, kills and seeds as the catalogue asks for"
     )
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while modules are imported, and never among them: they stay, and looking takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
