@@ -36,6 +36,7 @@ PEERS = (
         "HAMi#2308",
         ("INV3",),
         {seams.WITHDRAW: bugs.withdraw_nothing, seams.ATTENTION: bugs.never},
+        seed=26,
     ),
     Mutant(
         "unknown GPUs are let pass",
@@ -43,13 +44,9 @@ PEERS = (
         ("INV4",),
         {seams.SWAP_REQUEST: bugs.swap_without("uid", "digest", "status"), seams.CREATE_REQUEST: bugs.create_blindly},
         _NODES_COME_AND_GO,
+        seed=25,
     ),
-    Mutant(
-        "answers come before the caches are in sync",
-        "HAMi#2911",
-        ("C14",),
-        {seams.SYNCED: True},
-    ),
+    Mutant("answers come before the caches are in sync", "HAMi#2911", ("C14",), {seams.SYNCED: True}, seed=6),
     Mutant(
         "deletions are not heard",
         "HAMi#2923",
@@ -74,8 +71,9 @@ PEERS = (
         "KAI#848",
         ("A3",),
         {seams.MAX_ROUNDS: 1000, seams.POST: bugs.post_again_and_again},
+        seed=27,
     ),
-    Mutant("a doomed bind starves others", "KAI#2075", STUCK, {seams.WITHDRAW: bugs.withdraw_nothing}),
+    Mutant("a doomed bind starves others", "KAI#2075", STUCK, {seams.WITHDRAW: bugs.withdraw_nothing}, seed=26),
     Mutant(
         "a claim expires while its bind is slow",
         "k/k#106361",
@@ -87,6 +85,7 @@ PEERS = (
         "k/k#136269",
         DOUBLE,
         {seams.SWAP_REQUEST: bugs.swap_without("ledger")},
+        seed=26,
     ),
     Mutant(
         "free as soon as deleted by force", "k/k#141471", DOUBLE, {seams.STANDING_OF_TOMBSTONE: bugs.free_when_gone}

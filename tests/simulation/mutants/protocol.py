@@ -31,7 +31,7 @@ _BEHIND = only(
 )
 
 PROTOCOL = (
-    Mutant("no ledger", "C2", ("INV1",), {seams.CLAIM: bugs.claim_nothing}),
+    Mutant("no ledger", "C2", ("INV1",), {seams.CLAIM: bugs.claim_nothing}, seed=8),
     Mutant(
         "no compare-and-swap",
         "C2",
@@ -40,10 +40,12 @@ PROTOCOL = (
     ),
     Mutant("no fence", "C2", DOUBLE, {seams.FENCE_ORPHANS: bugs.expire}),
     Mutant("absent from the cache is dead", "C2", DOUBLE, {seams.STANDING_OF_TOMBSTONE: bugs.free_when_absent}),
-    Mutant("Binding with UID only", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion")}),
-    Mutant("Binding with neither", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion", "uid")}),
+    Mutant("Binding with UID only", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion")}, seed=55),
+    Mutant(
+        "Binding with neither", "C2", DOUBLE, {seams.BIND_REQUEST: bugs.bind_without("resourceVersion", "uid")}, seed=55
+    ),
     Mutant("free on deletionTimestamp", "C2", ("INV1",), {seams.HAS_STOPPED: bugs.stopped_when_deleted}),
-    Mutant("other GPUs without a fence", "C2", DOUBLE, {seams.FENCE: bugs.fence_nobody}, _SICK_WHILE_BINDING),
+    Mutant("other GPUs without a fence", "C2", DOUBLE, {seams.FENCE: bugs.fence_nobody}, _SICK_WHILE_BINDING, seed=21),
     Mutant("Binding sent again without a claim", "C2", DOUBLE, {seams.CLAIM: bugs.claim_once}, _FENCED_WHILE_BINDING),
 )
 
@@ -62,13 +64,14 @@ OTHERS = (
         {seams.DROP_OLDER_CLAIMS: bugs.drop_without_fence},
         _TRIED_IN_VAIN,
     ),
-    Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}),
+    Mutant("a crash is an end", "found here", ("R2",), {seams.HAS_STOPPED: bugs.stopped_when_crashed}, seed=11),
     Mutant(
         "a final phase is an end",
         "found here",
         ("R2", "INV1"),
         {seams.HAS_STOPPED: bugs.stopped_when_ended},
         _ENDED_BY_OTHERS,
+        seed=39,
     ),
     Mutant(
         "claims do not rest on health",
@@ -91,6 +94,7 @@ OTHERS = (
         ("R2",),
         {seams.AGENT_CHANGES: bugs.write_blindly},
         _REPORTED_LATE,
+        seed=47,
     ),
     Mutant(
         "a ledger is corrected by an old cache",
