@@ -76,22 +76,22 @@ class Endpoint:
             return str(certificate["serialNumber"])
 
 
-@pytest.fixture
-def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
+@contextmanager
+def running_endpoint(folder: Path) -> Iterator[Endpoint]:
     """Run an extender that listens on all addresses, for nobody's cluster."""
-    servers, callers = Authority(tmp_path, "servers"), Authority(tmp_path, "callers")
+    servers, callers = Authority(folder, "servers"), Authority(folder, "callers")
     port, health_port = free_port(), free_port()
-    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    write_kubeconfig(folder / "kubeconfig", "http://127.0.0.1:9")
     files = {"certFile": "tls.crt", "keyFile": "tls.key", "clientCaFile": "ca.crt"}
     document = {
         "apiVersion": "config.gputopo.dev/v1alpha1",
         "kind": "ExtenderConfiguration",
         "listen": {"host": "0.0.0.0", "port": port},
-        "tls": {key: str(tmp_path / file) for key, file in files.items()} | {"reload": "200ms"},
+        "tls": {key: str(folder / file) for key, file in files.items()} | {"reload": "200ms"},
         "health": {"host": "127.0.0.1", "port": health_port},
-        "kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")},
+        "kubernetes": {"kubeconfig": str(folder / "kubeconfig")},
     }
-    (tmp_path / "extender.yaml").write_text(yaml.safe_dump(document))
+    (folder / "extender.yaml").write_text(yaml.safe_dump(document))
     program = (
         "sh",
         "-c",
@@ -101,14 +101,28 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
         "-m",
         "extender",
         "--config",
-        str(tmp_path / "extender.yaml"),
+        str(folder / "extender.yaml"),
     )
-    process = Component("extender", program, tmp_path, f"http://127.0.0.1:{health_port}/livez")
-    running = Endpoint(port, process, tmp_path, servers, callers)
+    process = Component("extender", program, folder, f"http://127.0.0.1:{health_port}/livez")
+    running = Endpoint(port, process, folder, servers, callers)
     running.show(servers.sign("extender", "/CN=extender", "serverAuth"))
     running.believe(callers)
     with process.running():
         yield running
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """Share one between the tests that need no CA but its first; each may leave it with another certificate."""
+    with running_endpoint(tmp_path_factory.mktemp("tls")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def own_endpoint(tmp_path: Path) -> Iterator[Endpoint]:
+    """Give a test one of its own, to do with as it likes."""
+    with running_endpoint(tmp_path) as own:
+        yield own
 
 
 def test_sec1_only_a_certificate_of_the_clients_ca_is_heard(endpoint: Endpoint) -> None:
@@ -197,47 +211,47 @@ def test_sec2_connection_outlives_a_renewal(endpoint: Endpoint) -> None:
         assert connection.sock is socket_before
 
 
-def test_sec2_clients_ca_is_replaced(endpoint: Endpoint) -> None:
+def test_sec2_clients_ca_is_replaced(own_endpoint: Endpoint) -> None:
     """Who had a certificate of the old one is refused, who has one of the new one is heard."""
-    old = endpoint.context(endpoint.callers.sign("old", "/CN=kube-scheduler"))
-    successor = Authority(endpoint.folder, "successor")
-    new = endpoint.context(successor.sign("new", "/CN=kube-scheduler"))
-    assert endpoint.answers(old) and not endpoint.answers(new)
-    endpoint.believe(successor)
-    eventually(lambda: endpoint.answers(new))
-    assert not endpoint.answers(old)
+    old = own_endpoint.context(own_endpoint.callers.sign("old", "/CN=kube-scheduler"))
+    successor = Authority(own_endpoint.folder, "successor")
+    new = own_endpoint.context(successor.sign("new", "/CN=kube-scheduler"))
+    assert own_endpoint.answers(old) and not own_endpoint.answers(new)
+    own_endpoint.believe(successor)
+    eventually(lambda: own_endpoint.answers(new))
+    assert not own_endpoint.answers(old)
 
 
-def test_sec2_files_of_no_use_change_nothing(endpoint: Endpoint) -> None:
+def test_sec2_files_of_no_use_change_nothing(own_endpoint: Endpoint) -> None:
     """A key that is not the certificate's, a CA that is none, a file that is gone: what was in use stays, and that is logged."""
-    context = endpoint.context(endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
-    serial = endpoint.serial(context)
-    stranger = endpoint.servers.sign("stranger", "/CN=extender", "serverAuth")
-    shutil.copy(stranger.key, endpoint.folder / "tls.key")
-    eventually(lambda: "certificates not renewed" in endpoint.process.log.read_text())
-    (endpoint.folder / "ca.crt").unlink()
-    assert endpoint.serial(context) == serial and endpoint.answers(context)
-    endpoint.believe(endpoint.callers)
-    endpoint.show(stranger)
-    eventually(lambda: endpoint.serial(context) != serial)
+    context = own_endpoint.context(own_endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
+    serial = own_endpoint.serial(context)
+    stranger = own_endpoint.servers.sign("stranger", "/CN=extender", "serverAuth")
+    shutil.copy(stranger.key, own_endpoint.folder / "tls.key")
+    eventually(lambda: "certificates not renewed" in own_endpoint.process.log.read_text())
+    (own_endpoint.folder / "ca.crt").unlink()
+    assert own_endpoint.serial(context) == serial and own_endpoint.answers(context)
+    own_endpoint.believe(own_endpoint.callers)
+    own_endpoint.show(stranger)
+    eventually(lambda: own_endpoint.serial(context) != serial)
 
 
 @pytest.mark.slow
 def test_h3_silent_connections_are_cut_in_the_handshake(
-    endpoint: Endpoint, goal: Callable[[float], float], figure: Callable[[str], None]
+    own_endpoint: Endpoint, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
     """1,000 that never say a word are gone within 5 s; meanwhile good calls are answered as ever."""
-    context = endpoint.context(endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
+    context = own_endpoint.context(own_endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
     began = time.monotonic()
-    silent = [socket.create_connection(("127.0.0.1", endpoint.port), timeout=60) for _ in range(1000)]
+    silent = [socket.create_connection(("127.0.0.1", own_endpoint.port), timeout=60) for _ in range(1000)]
     try:
-        with calling(endpoint, context) as answered:
+        with calling(own_endpoint, context) as answered:
             assert all(gone(connection) for connection in silent)
             seconds = time.monotonic() - began
         figure(f"H3: 1,000 silent connections cut after {seconds:.1f} s; {len(answered)} good calls meanwhile")
         assert seconds <= goal(6)
         assert len(answered) > 20 and all(answered)
-        assert '"logger":"asyncio"' not in endpoint.process.log.read_text(), "refusals fill no log"
+        assert '"logger":"asyncio"' not in own_endpoint.process.log.read_text(), "refusals fill no log"
     finally:
         for connection in silent:
             connection.close()
