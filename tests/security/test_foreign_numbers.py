@@ -156,6 +156,7 @@ def look_at_everything(state: ClusterState) -> NodeList:
     gauges_of(state)
     listed = NodeList(nodes=tuple(inspection.nodes(state, list(inspection.node_names(state)), at())))
     placed, waiting = inspection.pod_infos(state, state.pods), waiting_pods(state, state.pods, at(60.0))
+    condition, differences, fragments = status(state), drift(state), fragmentation(state)
     detail = inspection.node(state, "bad", at())
     assert detail is not None
     "".join(pages.overview(FIGURES, finish(places(state)), listed.nodes, placed, waiting))
@@ -164,9 +165,9 @@ def look_at_everything(state: ClusterState) -> NodeList:
         for form in map(Form, Output):
             print_nodes(listed, form)
             print_node(detail, form)
-            print_status(status(state), form)
-            print_drift(drift(state), form)
-            print_fragmentation(fragmentation(state), form)
+            print_status(condition, form)
+            print_drift(differences, form)
+            print_fragmentation(fragments, form)
     return listed
 
 
