@@ -18,10 +18,10 @@ import msgspec
 
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
 from extender.cluster.objects.placeholders import StandsFor
-from extender.features.autoscaling.job import LABELS, deletion
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.placeholders import LABELS, deletion
 from extender.kubernetes.reflector import Listed, Unavailable, list_objects
 from extender.kubernetes.rest import Request
 from topology.annotations import keys

@@ -25,7 +25,7 @@ from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.autoscaling import events
 from extender.features.autoscaling.arrivals import Arrivals
-from extender.features.autoscaling.job import creation, deletion
+from extender.features.autoscaling.job import creation
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.features.autoscaling.settings import AutoscalingSettings
@@ -36,6 +36,7 @@ from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.events import EventRecorder, PodName
+from extender.kubernetes.placeholders import deletion
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
 from extender.telemetry.metrics import Declaration, Metrics, SeriesKind

@@ -16,9 +16,9 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.features.autoscaling.job import LABELS
 from extender.kubectl import cleanup
 from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.placeholders import LABELS
 from tests.extender.plugin import PODS, invoke
 from topology.annotations import keys
 
