@@ -11,8 +11,6 @@ from tests.cluster.go_build import BinariesUnavailable
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.judgement import assert_invariants
-from tests.cluster.karpenter.provisioning import Provisioning
-from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.world.kubelets import running_kubelets
@@ -84,7 +82,7 @@ def pytest_runtest_makereport(
     """Show the last log lines of the control plane with a test that failed on it."""
     report = yield
     for running in getattr(item, "funcargs", {}).values():
-        if report.failed and isinstance(running, ControlPlane | GpuCluster | Nodes | Provisioning):
-            for component in running.components:
+        if report.failed:
+            for component in getattr(running, "components", ()):
                 report.sections.append((f"{component.name} log", component.log_tail()))
     return report

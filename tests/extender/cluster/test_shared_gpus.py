@@ -1,4 +1,4 @@
-"""What else looks at GPUs sees all pods that share one: sickness, groups, autoscaling, and what would be without some pods."""
+"""What else looks at GPUs sees all pods that share one: sickness, groups, and what would be without some pods."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import replace
 from extender.cluster.objects.gpu_pods import read_group
 from extender.cluster.objects.group_words import ALL_WORDS
 from extender.cluster.sickness import stricken_pods
-from extender.features.autoscaling.need import FreeCounts, NoNeed, need_of
 from extender.kubectl.eviction import without
-from tests.extender.builders import at, claim, cluster, gpus, running
-from tests.extender.features.autoscaling.scattered import refuse
+from tests.extender.builders import claim, cluster, gpus, running
 from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status
@@ -39,16 +37,6 @@ def test_a_pod_with_a_ceiling_is_in_its_group() -> None:
     wants = {keys.GROUP: "llama", keys.COMPUTE_PERCENT: "20", keys.SAME_GPU: "required"}
     group = read_group(sharer("p", wants=wants), ALL_WORDS)
     assert group is not None and group.name == "llama"
-
-
-def test_autoscalers_see_shares_themselves() -> None:
-    """No placeholder of whole GPUs stands for a share."""
-    asked = sharer("p", SHARE_GIB + 1, wants={keys.GPU_MODEL: "*H200*"})
-    state = cluster(sharing_node(), asked)
-    refuse(state, asked, "n1")
-    found = state.pods.get("p")
-    assert found is not None
-    assert need_of(state, found, ["n1"], FreeCounts(state), at()) is NoNeed.OTHER_REASON
 
 
 def test_a_gpu_is_as_it_would_be_without_one_of_those_who_share_it() -> None:

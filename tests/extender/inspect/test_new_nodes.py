@@ -9,7 +9,7 @@ from extender.inspect.waiting import waiting_pod
 from extender.inspect.what_if import what_if
 from extender.inspect.why import why
 from tests.extender.builders import DGX, at, cluster, node
-from tests.extender.features.autoscaling.scattered import placeholder, ring, scattered
+from tests.extender.scattered import placeholder, ring, scattered
 from tests.extender.shares import sharer
 from topology.formats.catalog import machine
 

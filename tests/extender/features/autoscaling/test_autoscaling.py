@@ -26,7 +26,8 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes
 from extender.verbs.wire import ExtenderFilterResult
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
-from tests.extender.features.autoscaling.scattered import (
+from tests.extender.rounds import at_work
+from tests.extender.scattered import (
     NAMESPACE,
     NVLINK,
     counted,
@@ -35,7 +36,6 @@ from tests.extender.features.autoscaling.scattered import (
     ring,
     scattered,
 )
-from tests.extender.rounds import at_work
 from tests.extender.virtual_time import in_virtual_time
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord

@@ -9,7 +9,7 @@ from extender.features.autoscaling.job import creation, job
 from extender.features.autoscaling.need import Need
 from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.placeholders import deletion
-from tests.extender.features.autoscaling.scattered import LABEL
+from tests.extender.scattered import LABEL
 from topology.annotations import keys
 from topology.request.gpu_request import GpuRequest
 

@@ -10,7 +10,8 @@ from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from tests.extender.builders import DGX, at, cluster, node, pod
-from tests.extender.features.autoscaling.scattered import counted, refuse, ring, scattered
+from tests.extender.scattered import counted, refuse, ring, scattered
+from tests.extender.shares import SHARE_GIB, sharer, sharing_node
 from topology.annotations import keys
 from topology.formats.catalog import machine
 from topology.placement.verdict import Reason
@@ -141,3 +142,13 @@ def test_pods_that_have_ended_take_nothing_of_the_count() -> None:
     ended = msgspec.structs.replace(owner, status=msgspec.structs.replace(owner.status, phase="Succeeded"))
     assert FreeCounts(cluster(machine_, owner)).of("a") == 4
     assert FreeCounts(cluster(machine_, ended)).of("a") == 8
+
+
+def test_autoscalers_see_shares_themselves() -> None:
+    """No placeholder of whole GPUs stands for a share."""
+    asked = sharer("p", SHARE_GIB + 1, wants={keys.GPU_MODEL: "*H200*"})
+    state = cluster(sharing_node(), asked)
+    refuse(state, asked, "n1")
+    found = state.pods.get("p")
+    assert found is not None
+    assert need_of(state, found, ["n1"], FreeCounts(state), at()) is NoNeed.OTHER_REASON
