@@ -25,6 +25,7 @@ from extender.core.core_rounds import core_rounds, optional_rounds
 from extender.core.feature import Core, Feature
 from extender.core.reconciler import Reconciler
 from extender.core.second_looks import SecondLooks
+from extender.inspect.history import History
 from extender.kit.clock import Clock, SteadyClock
 from extender.kit.pace import Pace
 from extender.kit.plain_structlog import structlog
@@ -89,6 +90,8 @@ class Extender:
         self.state = ClusterState.configured(config)
         declarations = (declaration for kind in features for declaration in kind.declarations)
         self.metrics = Metrics(config.digest, (*CORE, *declarations))
+        self.history = History()
+        """What pages show of the past; empty until a feature writes it."""
         self._events = events.EventRecorder(api.send)
         self._rounds = Rounds(partial(self.metrics.count, FAILED_ROUNDS), partial(self.metrics.begin, FAILED_ROUNDS))
         self._listed = asyncio.Event()
@@ -115,6 +118,7 @@ class Extender:
             watching=watching,
             events=self._events,
             metrics=self.metrics,
+            history=self.history,
             closed=self.condition.closed,
         )
         self._features = [feature for kind in features if (feature := kind.of(core)) is not None]

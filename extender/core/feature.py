@@ -14,6 +14,7 @@ from extender.binding.driver import Driver
 from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
+from extender.inspect.history import History
 from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kit.settings import Section
@@ -36,6 +37,8 @@ class Core:
     """Watches further kinds, and sends single requests."""
     events: EventRecorder
     metrics: Metrics
+    history: History
+    """What pages show of the past; a feature writes it."""
     closed: Callable[[], str | None]
     """Returns why no verb is answered now."""
 

@@ -25,7 +25,6 @@ from extender.web import pages, paging
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves
 from extender.web.remembered import SECONDS, Remembered, RenderedPage
-from extender.web.views import decisions_of, room_of
 from topology.request.domains import Level, Location
 
 SHOWN: Final = 50
@@ -132,11 +131,11 @@ async def _pod(extender: Extender, request: Request) -> RenderedPage:
 async def _decisions(extender: Extender, request: Request) -> RenderedPage:
     asked = request.query_params.get("after", "")
     after = int(asked) if asked.isdecimal() and len(asked) < _DIGITS else None
-    return await _page(pages.decisions_page(decisions_of(extender).page(SHOWN, after)))
+    return await _page(pages.decisions_page(extender.history.decisions.page(SHOWN, after)))
 
 
 async def _fragmentation(extender: Extender, request: Request) -> RenderedPage:
-    room, drawn = room_of(extender).over_time(), list[Curve]()
+    room, drawn = extender.history.room.over_time(), list[Curve]()
     for curve in curves(room):
         drawn.append(curve)
         await asyncio.sleep(0)

@@ -18,16 +18,15 @@ from extender.cluster.state import NOT_LISTED
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import WholeConfiguration
 from extender.features.measured.feature import MeasuredFile
-from extender.features.quality.feature import Quality
 from extender.features.steering.feature import Steering
 from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
-from extender.inspect.decisions import DecisionPage, Decisions
+from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import Explanation, NodeDetail, NodePage
 from extender.inspect.measured import MeasuredReport
 from extender.inspect.nvlinks import link_faults_of
 from extender.inspect.pods import PodPage
-from extender.inspect.room_over_time import RoomHistory, RoomOverTime
+from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.kit.turns import listed
 from extender.service import Extender, now
@@ -108,7 +107,7 @@ async def explain_nodes(
     extender: Serving, namespace: str, name: str, node: str = "", after: str = "", limit: Limit = 100
 ) -> Why:
     """Say of each node, or of one, why the pod does not fit there; of a placed pod, what it was preferred to."""
-    decisions = decisions_of(extender)
+    decisions = extender.history.decisions
     told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit, decisions=decisions)
     return _found(told, "no such pod, or it asks for no GPU")
 
@@ -118,13 +117,13 @@ async def list_decisions(
     extender: Serving, after: Annotated[int | None, Query(ge=1)] = None, limit: Limit = 100
 ) -> DecisionPage:
     """List what this replica has bound, the newest first: how good it was, and the best other node."""
-    return decisions_of(extender).page(limit, after)
+    return extender.history.decisions.page(limit, after)
 
 
 @router.get("/v1/inspect/fragmentation", tags=["inspect"], responses=_NOT_YET)
 async def read_fragmentation(extender: Serving) -> RoomOverTime:
     """Show for how many pods of each size there was room, each minute of the last day."""
-    return room_of(extender).over_time()
+    return extender.history.room.over_time()
 
 
 @router.get("/v1/inspect/measured", tags=["inspect"], responses=_NOT_YET)
@@ -150,18 +149,6 @@ async def read_config(request: Request) -> ExtenderConfiguration:
     """Show the configuration in force."""
     extender: Extender = request.app.state.extender
     return extender.config
-
-
-def decisions_of(extender: Extender) -> Decisions:
-    """Return the decisions that this replica remembers."""
-    quality = extender.feature(Quality)
-    return quality.decisions if quality else Decisions()
-
-
-def room_of(extender: Extender) -> RoomHistory:
-    """Return the room that there was, minute by minute, as this replica counted it."""
-    quality = extender.feature(Quality)
-    return quality.room if quality else RoomHistory()
 
 
 def _found(value: Found | None, complaint: str) -> Found:

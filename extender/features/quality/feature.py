@@ -25,9 +25,9 @@ from extender.features.quality.series import (
     room_figures,
     waiting_figures,
 )
-from extender.inspect.decisions import Alternative, Decision, Decisions
+from extender.inspect.decisions import Alternative, Decision
 from extender.inspect.fragmentation import RoomCounter
-from extender.inspect.room_over_time import RoomHistory
+from extender.inspect.history import History
 from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kit.turns import with_pauses
@@ -59,7 +59,9 @@ class Quality(Feature):
     name = "quality"
     declarations = QUALITY
 
-    def __init__(self, state: ClusterState, metrics: Metrics, clock: Clock, *, pods_to_come: float) -> None:
+    def __init__(
+        self, state: ClusterState, metrics: Metrics, clock: Clock, history: History, *, pods_to_come: float
+    ) -> None:
         """Weigh what the pods to come lose by `pods_to_come`, which is λ, as the score does."""
         self._state = state
         self._metrics = metrics
@@ -67,14 +69,13 @@ class Quality(Feature):
         self._pods_to_come = pods_to_come
         self._rooms = RoomCounter()
         self._bound: deque[_Bound] = deque(maxlen=LIMIT)
-        self.decisions = Decisions()
-        self.room = RoomHistory()
+        self._history = history
 
     @classmethod
     def of(cls, core: Core) -> Self:
         """Return the feature; it has no switch."""
         pods_to_come = core.config.scheduling.weights.pods_to_come
-        return cls(core.state, core.metrics, core.clock, pods_to_come=pods_to_come)
+        return cls(core.state, core.metrics, core.clock, core.history, pods_to_come=pods_to_come)
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that judges; the first comes late, as there is enough to do at the start."""
@@ -114,7 +115,7 @@ class Quality(Feature):
         yield
         fits = yield from self._rooms.count(self._state)
         self._metrics.show(ROOM, room_figures(fits))
-        self.room.add(self._clock(), fits)
+        self._history.room.add(self._clock(), fits)
 
     def _judge(self, bound: _Bound) -> None:
         chosen, placement, best = bound.chosen, bound.chosen.placement, None
@@ -128,9 +129,9 @@ class Quality(Feature):
         loss = self._loss(placement)
         if loss is not None:
             self._metrics.observe(LOSS, loss)
-        self.decisions.add(
+        self._history.decisions.add(
             Decision(
-                number=self.decisions.next_number,
+                number=self._history.decisions.next_number,
                 at=datetime.fromtimestamp(int(bound.at), UTC),
                 namespace=bound.target.namespace,
                 name=bound.target.name,

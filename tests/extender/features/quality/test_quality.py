@@ -15,6 +15,7 @@ from extender.cluster.state import ClusterState
 from extender.features.quality.feature import Quality, best_gb_per_s
 from extender.features.quality.series import QUALITY
 from extender.inspect.fragmentation import Room, RoomCounter, fragmentation
+from extender.inspect.history import History
 from extender.telemetry.metrics import Metrics
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.binds import ready
@@ -36,7 +37,7 @@ Series = dict[str, dict[tuple[str, ...], float]]
 def told(state: ClusterState, *chosen: Chosen, seconds: float = 0.0, pods_to_come: float = 0.3) -> Series:
     """Return the series after one round."""
     metrics = Metrics("digest", QUALITY)
-    quality = Quality(state, metrics, lambda: at(seconds), pods_to_come=pods_to_come)
+    quality = Quality(state, metrics, lambda: at(seconds), History(), pods_to_come=pods_to_come)
     for each in chosen:
         quality.judge_later(TARGET, each)
     finish(quality.round())
@@ -88,7 +89,7 @@ def test_a_placement_waits_while_the_best_is_searched_for() -> None:
     state = cluster()
     compiled = TopologyClass(machine("dgx-1v"), effort=state.effort)
     metrics = Metrics("digest", QUALITY)
-    quality = Quality(state, metrics, at, pods_to_come=0.3)
+    quality = Quality(state, metrics, at, History(), pods_to_come=0.3)
     known = choice(0b11, GpuRequest.plain(2), TopologyClass(compiled.node))
     quality.judge_later(TARGET, replace(known, topology_class=compiled))
     with state.effort.bounded(1):
@@ -175,7 +176,8 @@ def test_nodes_that_are_alike_are_counted_once() -> None:
     """A round grows with the kinds of nodes, not with the nodes."""
     few, many = (cluster(*(node(f"n{i}", PAIRS, cpu=str(i)) for i in range(count))) for count in (2, 40))
     steps = [
-        sum(1 for _ in Quality(state, Metrics("d", QUALITY), at, pods_to_come=0.3).round()) for state in (few, many)
+        sum(1 for _ in Quality(state, Metrics("d", QUALITY), at, History(), pods_to_come=0.3).round())
+        for state in (few, many)
     ]
     assert steps[0] == steps[1]
 
@@ -201,7 +203,7 @@ def test_sizes_that_no_machine_has_any_more_are_gone() -> None:
     """And not shown as they were last."""
     state = cluster(node("n1", PAIRS))
     metrics = Metrics("digest", QUALITY)
-    quality = Quality(state, metrics, at, pods_to_come=0.3)
+    quality = Quality(state, metrics, at, History(), pods_to_come=0.3)
     finish(quality.round())
     state.nodes.replaced([])
     finish(quality.round())
