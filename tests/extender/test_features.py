@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice, permutations
 from pathlib import Path
-
-import pytest
 
 from extender.core.feature import Core, Feature
 from extender.features.configuration import WholeConfiguration
@@ -19,11 +16,13 @@ from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 
 OBSERVED = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
-ALL_ON = {
-    "autoscaling": {"enabled": True},
-    "steering": {"enabled": True},
-    "groups": {"readSizes": True},
-    "measured": {"file": "/nowhere"},
+SWITCHES = {"enabled": True, "file": "/nowhere"}
+"""Settings that switch a feature on."""
+ALL_ON = {"groups": {"readSizes": True}} | {
+    kind.name: switches
+    for kind in FEATURES
+    if kind.section
+    and (switches := {name: value for name, value in SWITCHES.items() if name in kind.section.model_fields})
 }
 
 
@@ -58,24 +57,24 @@ async def answers(extender: Extender) -> list[object]:
     return [(await extender.filter(call), await extender.prioritize(call)) for call in calls]
 
 
-@pytest.mark.parametrize(
-    ("settings", "off"),
-    [({}, {"autoscaling", "steering", "group-sizes", "measured"}), (ALL_ON, set[str]())],
-    ids=["default", "all"],
-)
-async def test_a_configuration_switches_features_on(
-    tmp_path: Path, settings: Mapping[str, object], off: set[str]
-) -> None:
-    """What is off has no object, and so remembers nothing."""
-    extender = extender_with(tmp_path, FEATURES, settings)
-    assert {kind.name for kind in FEATURES if extender.feature(kind) is None} == off
+def off(extender: Extender) -> set[str]:
+    return {kind.name for kind in FEATURES if extender.feature(kind) is None}
+
+
+async def test_a_configuration_switches_features_on(tmp_path: Path) -> None:
+    """What has a switch is off by default; what is off has no object, and so remembers nothing."""
+    switched = {kind.name for kind in FEATURES if kind.name in ALL_ON}
+    assert switched and off(extender_with(tmp_path, FEATURES, {})) >= switched
+    assert off(extender_with(tmp_path, FEATURES)) == set()
 
 
 async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) -> None:
-    """Observers only take note of calls."""
+    """Observers only take note of calls; each feature is first once, and each order is also reversed."""
     without = await answers(extender_with(tmp_path, ()))
-    for features in islice(permutations(FEATURES), 0, 5040, 840):
+    for first in range(len(FEATURES)):
+        features = (*FEATURES[first:], *FEATURES[:first])
         assert await answers(extender_with(tmp_path, features)) == without
+        assert await answers(extender_with(tmp_path, features[::-1])) == without
 
 
 async def test_a_feature_that_fails_changes_no_answer_and_is_counted(tmp_path: Path) -> None:
@@ -90,7 +89,10 @@ async def test_each_round_has_its_series_of_failures_from_the_start(tmp_path: Pa
     extender = extender_with(tmp_path, FEATURES)
     async with extender:
         extender.begin_checks()
+        rounds = {
+            round_.name for kind in FEATURES if (feature := extender.feature(kind)) for round_ in feature.rounds()
+        }
         names = set(extender.condition.life())
         text = extender.exposition().decode()
-    assert {"waking", "policies", "reconcile"} <= names
+    assert rounds and rounds | {"policies", "reconcile"} <= names
     assert {name for name in names if f'gputopo_failed_rounds_total{{name="{name}"}} 0.0' in text} == names

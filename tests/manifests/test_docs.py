@@ -7,13 +7,13 @@ import pytest
 
 from agent import metrics as agent_metrics
 from extender.binding.outcome import Failure
-from extender.features.quality.series import BANDWIDTH_RATIO
 from extender.features.registry import DECLARATIONS
 from extender.kit.configuration import API_VERSION
 from extender.telemetry.core import API_REQUESTS, REQUEST_SECONDS, VERDICTS_BY_VERB
 from extender.telemetry.metrics import Metrics, SeriesKind
 from tests.manifests.helm import MANIFESTS
 from topology.annotations import keys
+from topology.request.gpu_request import Communication
 
 DOCS = MANIFESTS.parent / "docs"
 FRONT = [
@@ -71,16 +71,16 @@ def test_pages_list_exactly_the_metrics() -> None:
 
 
 def test_the_metrics_page_explains_every_value_of_a_label() -> None:
-    """Those that exist from the start, but for the requests of the bind protocol, its failures, and names of resources."""
+    """Those that exist from the start, but for the requests of the bind protocol, its failures, and what requests may name."""
     page = (DOCS / "reference" / "metrics.md").read_text()
     values = {
         value
         for declaration in DECLARATIONS
-        if declaration not in (API_REQUESTS, REQUEST_SECONDS, BANDWIDTH_RATIO)
+        if declaration not in (API_REQUESTS, REQUEST_SECONDS)
         for row in declaration.values
         for value in row
     }
-    obvious = {*VERDICTS_BY_VERB, *Failure, "nodes", "pods", "resourceclaims", "resourceslices"}
+    obvious = {*VERDICTS_BY_VERB, *Failure, *Communication, "nodes", "pods", "resourceclaims", "resourceslices"}
     assert [value for value in sorted(values - obvious) if f"`{value}`" not in page] == []
 
 
