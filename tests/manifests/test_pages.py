@@ -43,6 +43,7 @@ NOT_RUN = {
     "gputopo-bench scheduler": "needs a control plane",
     "gputopo-bench snapshot": "needs what a cluster printed",
     "gputopo-bench state": "minutes",
+    "git fetch": "needs a release that is tagged",
     "git push": "publishes",
     "helm ": "needs a cluster",
     "kubectl ": "needs a cluster",
