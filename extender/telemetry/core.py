@@ -67,7 +67,7 @@ LEDGER_REPAIRS: Final = Declaration(
 )
 WATCH_OBJECTS: Final = Declaration(
     "gputopo_watch_objects",
-    "Versions of objects of more than 1 MiB.",
+    "Versions of objects that are over 1 MiB, or were skipped unread.",
     SeriesKind.COUNTER,
     labels=("resource", "fate"),
     values=tuple(product(("nodes", "pods", "resourceclaims", "resourceslices"), ("heavy", "unread"))),
@@ -90,7 +90,7 @@ _GAUGES: Final = {
     "share_gib_left": "Memory of shared GPUs for further shares.",
     "gpus_in_conflict": "GPUs that two live pods hold, or a pod and a ResourceClaim; should be 0.",
     "pods_on_sick_gpus": "Pods that hold a sick GPU.",
-    "nodes_silent": "Nodes whose agent has not written for 750 s.",
+    "nodes_silent": "Nodes whose agent has not written for longer than `agents.silence`.",
     "ledgers_broken": "Ledgers that were lost or changed, and wait to be rebuilt.",
     "pods_unledgered": "Running pods whose GPUs are not yet in a ledger.",
     "nodes_unsettled": "Nodes with a claim whose pod does not run there, or not yet.",
