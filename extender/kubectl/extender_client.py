@@ -27,7 +27,7 @@ class ExtenderUnavailable(Exception):
 
 
 def nodes(url: str) -> NodeList:
-    """Return all nodes with GPUs, page by page; raises `NoAnswer`."""
+    """Return all nodes with GPUs, page by page; raises `ExtenderUnavailable`."""
     infos: list[NodeInfo] = []
     after: str | None = ""
     while after is not None:
@@ -40,17 +40,17 @@ def nodes(url: str) -> NodeList:
 
 
 def node(url: str, name: str) -> NodeDetail | None:
-    """Return one node, `None` where it is not known; raises `NoAnswer`."""
+    """Return one node, `None` where it is not known; raises `ExtenderUnavailable`."""
     return _get(url, f"nodes/{quote(name, safe='')}", NodeDetail)
 
 
 def explain(url: str, namespace: str, name: str) -> Explanation | None:
-    """Return where a pod could go and why not elsewhere, `None` where it is not known; raises `NoAnswer`."""
+    """Return where a pod could go and why not elsewhere, `None` where it is not known; raises `ExtenderUnavailable`."""
     return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
 
 
 def namespaces_with(url: str, name: str) -> tuple[str, ...]:
-    """Return where there are pods with GPUs that are called so; raises `NoAnswer`."""
+    """Return where there are pods with GPUs that are called so; raises `ExtenderUnavailable`."""
     namespaces: set[str] = set()
     after: str | None = ""
     while after is not None:
@@ -63,7 +63,7 @@ def namespaces_with(url: str, name: str) -> tuple[str, ...]:
 
 
 def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
-    """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `NoAnswer`."""
+    """Return what each node says to a pod, page by page, `None` where the pod is not known; raises `ExtenderUnavailable`."""
     verdicts: list[NodeVerdict] = []
     after: str | None = ""
     while True:
@@ -78,22 +78,22 @@ def why(url: str, namespace: str, name: str, node: str = "") -> Why | None:
 
 
 def what_if(url: str, pod: bytes) -> Explanation:
-    """Return where this pod, as JSON, could go if it were created, and why not elsewhere; raises `NoAnswer`."""
+    """Return where this pod, as JSON, could go if it were created, and why not elsewhere; raises `ExtenderUnavailable`."""
     return _answer(url, "what-if", Explanation, pod)
 
 
 def measured(url: str) -> MeasuredReport:
-    """Return what is measured beside what is predicted; raises `NoAnswer`."""
+    """Return what is measured beside what is predicted; raises `ExtenderUnavailable`."""
     return _answer(url, "measured", MeasuredReport)
 
 
 def extender(url: str) -> ExtenderInfo:
-    """Return what it says of itself; raises `NoAnswer`, also where it is older than the question."""
+    """Return what it says of itself; raises `ExtenderUnavailable`, also where it is older than the question."""
     return _answer(url, "extender", ExtenderInfo)
 
 
 def _answer(url: str, path: str, form: type[Shown], body: bytes | None = None) -> Shown:
-    """Return what every extender has that knows the path; raises `NoAnswer`."""
+    """Return what every extender has that knows the path; raises `ExtenderUnavailable`."""
     answer = _get(url, path, form, body)
     if answer is None:
         raise ExtenderUnavailable("it does not know the question")

@@ -1,4 +1,4 @@
-"""The gauges of `metrics.GAUGES`, as the cluster is when somebody asks."""
+"""The gauges of `telemetry.core`, as the cluster is at the time of the call."""
 
 from __future__ import annotations
 
