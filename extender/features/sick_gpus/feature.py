@@ -96,8 +96,8 @@ class SickGpus(Feature):
         stricken = list(stricken_pods(self.state))
         self._tell(stricken)
         if self.may_evict:
-            asking = (stricken for stricken in stricken if stricken.pod.asks_for_eviction and stricken.pod.is_alive)
-            await self._evict_next([stricken for stricken in asking if stricken.is_certain])
+            asking = (affected for affected in stricken if affected.pod.asks_for_eviction and affected.pod.is_alive)
+            await self._evict_next([affected for affected in asking if affected.is_certain])
 
     def _tell(self, stricken: list[Stricken]) -> None:
         told = self._told if self._told is not None else frozenset(self._old_cases(stricken))
