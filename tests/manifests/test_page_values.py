@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,16 @@ def is_value(names: list[str]) -> bool:
 
 
 def is_setting(section: type[BaseModel], names: list[str]) -> bool:
-    """Whether a configuration has it."""
+    """Whether a configuration has it; below a map or a list the reader chooses the names."""
     fields = {field.alias or name: field for name, field in section.model_fields.items()}
     if names[0] not in fields:
         return False
     default = fields[names[0]].get_default(call_default_factory=True)
-    return len(names) == 1 or not isinstance(default, BaseModel) or is_setting(type(default), names[1:])
+    if len(names) == 1:
+        return True
+    if isinstance(default, BaseModel):
+        return is_setting(type(default), names[1:])
+    return isinstance(default, Mapping | list | tuple)
 
 
 def examples() -> Iterator[Any]:
@@ -87,7 +91,15 @@ def test_pages_name_values_that_exist(page: Path) -> None:
     assert [path for path in named(page.read_text()) if not exists(path)] == []
 
 
-@pytest.mark.parametrize("path", ["agent.nowhere", "extender.config.autoscaling.nowhere", "scheduler.image.nowhere"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "agent.nowhere",
+        "extender.config.autoscaling.nowhere",
+        "extender.config.agents.silence.nowhere",
+        "scheduler.image.nowhere",
+    ],
+)
 def test_a_value_that_does_not_exist_is_noticed(path: str) -> None:
     """On each level."""
     assert named(f"Set `{path}: 1`, or `{path}.*`.") == [path, path]
