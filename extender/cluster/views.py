@@ -108,12 +108,12 @@ class Views:
     def _derive(self, name: str) -> None:
         sources = self._sources
         known, before = sources.nodes.get(name), self.by_name.pop(name, None)
+        self.conditions.put(name, None)  # what they name has a view, also where `derive` raises
         gpus = known.payloads.topology.value if known else None
         self._dirty |= self._publishers.publish(
             name, gpus.uuids if gpus else (), recorded_gpus(known.payloads) if known else ()
         )
         if known is None:
-            self.conditions.put(name, None)
             self.sums.put(name, None)
             self.shapes.put(name, None)
             self.node_groups.remove(name)

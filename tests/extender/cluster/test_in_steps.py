@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from unittest.mock import Mock
 
 import pytest
 
+from extender.binding.release import ClaimTimers
+from extender.cluster import views
 from extender.cluster.objects.versions import Listing
 from extender.cluster.pod_feed import PodFeed
+from extender.cluster.sickness import stricken_pods
 from extender.cluster.state import ClusterState
-from tests.extender.builders import DGX, cluster, gpus, node, pod
+from extender.telemetry.gauges import gauges_of
+from tests.extender.builders import DGX, claim, cluster, gpus, node, pod
+from topology.annotations.status_codec import encode_status
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 NODES = [f"n{number}" for number in range(6)]
 OLD, NEW = Listing("100"), Listing("200")
@@ -37,8 +44,8 @@ def pods_anew(state: ClusterState) -> Iterator[None]:
 
 def known(state: ClusterState) -> tuple[object, ...]:
     """Return all that a verb reads."""
-    views = {name: (view.uuids, view.shape.free, view.claims) for name, view in state.views.items()}
-    return views, sorted((each.uid, each.node, each.placed) for each in state.pods)
+    seen = {name: (view.uuids, view.shape.free, view.claims) for name, view in state.views.items()}
+    return seen, sorted((each.uid, each.node, each.placed) for each in state.pods)
 
 
 @pytest.mark.parametrize("anew", [nodes_anew, pods_anew])
@@ -129,3 +136,18 @@ def test_nothing_is_derived_before_all_is_listed() -> None:
     state.pods.replaced([], OLD)
     assert len(list(state.refreshing())) == 1
     assert state.views["n1"].uuids == gpus("n1", *range(8), machine_name=DGX)
+
+
+def test_a_node_whose_view_cannot_be_derived_has_no_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of conditions look up the view of each node in them."""
+    (gpu,) = gpus("n1", 0)
+    sick = encode_status(NodeGpuStatus(1, (GpuStatus(gpu, healthy=False, sick_since=1),)))
+    state = cluster(node("n1", claims=(claim(gpu, "unbound"),), status=sick), pod("unbound"))
+    state.refresh()
+    assert state.conditions.unsettled == state.conditions.sick == {"n1"}
+    monkeypatch.setattr(views, "derive", Mock(side_effect=RuntimeError("broken")))
+    state.nodes.changed(node("n1", version=2))
+    with pytest.raises(RuntimeError, match="broken"):
+        state.refresh()
+    assert gauges_of(state)["nodes_unsettled"] == 0
+    assert ClaimTimers().due(state, 0.0) == list(stricken_pods(state)) == []
