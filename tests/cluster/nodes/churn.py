@@ -36,7 +36,7 @@ SHARES = ((1,), (3,), (4,), (4,), (4,), (4, 4), (9,))
 RECALLED = 0.1
 """The part of the pods that is deleted wherever it is on its way, if it is still on its way then."""
 _STEP_SECONDS = 0.3
-_MOST = 5
+_MOST = 3
 """Times as many pods as planned are created at most, where they have to run."""
 _STEPS_ON_THE_WAY = 8
 """About: as many looks see a pod that was created and does not run yet."""
