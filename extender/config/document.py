@@ -50,8 +50,11 @@ class ExtenderConfiguration(Document):
         return self
 
     def section(self, kind: type[_Settings]) -> _Settings:
-        """Return the section of a feature; its defaults where the document has none."""
-        return next((section for _, section in self if isinstance(section, kind)), kind())
+        """Return the section of a feature; raises `LookupError` where this kind of document has none."""
+        for _, section in self:
+            if isinstance(section, kind):
+                return section
+        raise LookupError(f"the configuration has no section {kind.__name__}: it was made without that feature")
 
     @property
     def digest(self) -> str:

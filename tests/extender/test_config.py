@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from extender.features.configuration import WholeConfiguration, load
+from extender.config.document import ExtenderConfiguration
+from extender.core.feature import Feature
+from extender.features.configuration import WholeConfiguration, document_of, load
 from extender.kit.configuration import ConfigurationError
+from extender.kit.settings import Section
 from topology.request.domains import DOMAIN_LABELS, GroupSource, Level
 from topology.value.score import Weights
 
@@ -147,3 +150,36 @@ def test_what_is_printed_can_be_read_again(candidates: int, hold: str, size: int
     again = WholeConfiguration.model_validate(yaml.safe_load(config.to_yaml()))
     assert again == config
     assert again.digest == config.digest
+
+
+class Heat(Section):
+    """Settings of a feature."""
+
+    enabled: bool = False
+
+
+class Heated(Feature):
+    """A feature with settings."""
+
+    name = "heat"
+    section = Heat
+
+
+class Unlucky(Feature):
+    """A feature with the name of a section of the core."""
+
+    name = "node-groups"
+    section = Heat
+
+
+def test_a_feature_reads_its_own_section() -> None:
+    """A document that was made without the feature has no defaults for it, so that no setting is ignored in silence."""
+    assert document_of((Heated,)).model_validate({"heat": {"enabled": True}}).section(Heat).enabled
+    with pytest.raises(LookupError, match="no section Heat"):
+        ExtenderConfiguration().section(Heat)
+
+
+def test_no_feature_takes_the_section_of_the_core() -> None:
+    """Else the core would read settings of another kind."""
+    with pytest.raises(ValueError, match="sections of these names: node_groups"):
+        document_of((Heated, Unlucky))

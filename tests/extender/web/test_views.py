@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode, fleet
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
-from extender.config.document import ExtenderConfiguration
 from extender.config.health_words import WordKind
+from extender.features.configuration import WholeConfiguration, load
 from extender.inspect.decisions import Alternative, Decision, DecisionPage
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
@@ -212,7 +212,7 @@ async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
 
 async def test_no_page_names_another_host(tmp_path: Path) -> None:
     """Of all paths that the application has, also those that its framework adds; each page of HTML has a policy."""
-    app = application(ExtenderConfiguration())
+    app = application(load(None, {}, {}))
     described = {path for path, verbs in app.openapi()["paths"].items() if "get" in verbs}
     paths = {
         path for path in {getattr(route, "path", "") for route in app.routes} | described if path and "{" not in path
@@ -225,6 +225,17 @@ async def test_no_page_names_another_host(tmp_path: Path) -> None:
                 if response.content_type == "text/html":
                     assert response.headers["Content-Security-Policy"].startswith("default-src 'none'"), path
     assert {"/", "/decisions", "/openapi.json", "/v1/inspect/nodes"} <= paths
+
+
+def test_the_schema_of_the_configuration_has_the_name_of_its_kind() -> None:
+    """With the sections of features, and whatever our class is called."""
+    schema = application(load(None, {}, {})).openapi()
+    assert schema["paths"]["/v1/inspect/config"]["get"]["responses"]["200"]["content"]["application/json"][
+        "schema"
+    ] == {"$ref": "#/components/schemas/ExtenderConfiguration"}
+    document = schema["components"]["schemas"]["ExtenderConfiguration"]
+    assert document["description"] == "The whole document."
+    assert len(document["properties"]) == len(WholeConfiguration.model_fields)
 
 
 async def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
