@@ -56,8 +56,6 @@ from extender.verbs.wire import (
     HostPriority,
 )
 
-EXPOSITION_SECONDS = 1.0
-"""One exposition serves everybody for so long: it costs milliseconds, and many may ask for it."""
 PREEMPT_RATIO = 1 / 2
 """Of a bind's time that the search for victims may take: kube-scheduler waits for it, and schedules no other pod meanwhile."""
 
@@ -122,7 +120,7 @@ class Extender:
             closed=self.condition.closed,
         )
         self._features = [feature for kind in features if (feature := kind.of(core)) is not None]
-        self._exposition = Recent(self.metrics.exposition, EXPOSITION_SECONDS)
+        self._exposition = Recent(self.metrics.exposition)
         self.metrics.watch(self.figures)
         self.metrics.watch_labels(PODS_REFUSED, lambda: refused_of(self.state))
 
@@ -192,7 +190,7 @@ class Extender:
         return outcome
 
     def exposition(self) -> bytes:
-        """Return all series in Prometheus' text format, at most `EXPOSITION_SECONDS` old."""
+        """Return all series in Prometheus' text format, at most `RECENT_SECONDS` old."""
         return self._exposition.at(self._clock().monotonic)
 
     def figures(self) -> Figures:

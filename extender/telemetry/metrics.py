@@ -19,6 +19,8 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "gputopo_"
 """Of all names."""
+RECENT_SECONDS: Final = 1.0
+"""Age of an exposition that is still served: it costs milliseconds, and many may ask for it."""
 
 Figures = Mapping[str, float]
 """Gauge name, without the prefix → value."""
@@ -149,7 +151,7 @@ class Metrics:
 class Recent:
     """What is made when it is asked for, and then serves everybody for some seconds."""
 
-    def __init__(self, make: Callable[[], bytes], seconds: float) -> None:
+    def __init__(self, make: Callable[[], bytes], seconds: float = RECENT_SECONDS) -> None:
         self._make = make
         self._seconds = seconds
         self._made: bytes | None = None
