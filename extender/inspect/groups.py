@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.request.domains import OURS
 
 

@@ -41,7 +41,7 @@ from extender.inspect.words import (
     unknown_holders_of,
 )
 from extender.kit.clock import Instant
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.annotations.records import PlacementRecord
 from topology.bandwidth.predict import Bandwidth
 from topology.errors import RequestError

@@ -8,9 +8,9 @@ from typing import Self
 
 from extender.cluster.objects.constraints import why_not
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import PodContext
 from extender.verbs.filter_prioritize import STEPS_BACK
 from extender.verbs.names import Names
+from extender.verbs.pod_context import PodContext
 from extender.verbs.ranking import Ranking
 from topology.placement.verdict import Placement, Reason, Rejection
 

@@ -10,7 +10,7 @@ from extender.inspect.inspection import Explanation, PodInfo, explained
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.pods import what_counts
 from extender.kit.clock import Instant
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 
 

@@ -21,7 +21,7 @@ from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.taken import who_has
 from extender.kit.clock import Instant
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
 

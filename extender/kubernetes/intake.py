@@ -12,7 +12,6 @@ from typing import Generic
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import Listing
 from extender.kit.turns import in_short_turns
-from extender.kubernetes.burden import OversizedObjects
 from extender.kubernetes.documents import (
     GONE,
     Bookmark,
@@ -31,6 +30,7 @@ from extender.kubernetes.documents import (
     name_changed,
     newer_version,
 )
+from extender.kubernetes.oversized_objects import OversizedObjects
 from extender.kubernetes.sink import Sink, StepwiseSink
 
 

@@ -26,7 +26,6 @@ from extender.cluster.objects.versions import Listing, is_before
 from extender.kit.backoff import Pauses
 from extender.kit.plain_structlog import structlog
 from extender.kit.turns import Turn
-from extender.kubernetes.burden import OversizedObjects
 from extender.kubernetes.documents import (
     BrokenStream,
     Expired,
@@ -41,6 +40,7 @@ from extender.kubernetes.documents import (
     read_page,
 )
 from extender.kubernetes.intake import Intake
+from extender.kubernetes.oversized_objects import OversizedObjects
 from extender.kubernetes.sink import Sink
 
 SLICE_BYTES = 1 << 20

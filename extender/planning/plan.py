@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import priority_of
 from extender.cluster.objects.kinds import Pod
-from extender.planning.ahead import HostDemand, Nodes, PlannedNodes
+from extender.planning.planned_nodes import HostDemand, Nodes, PlannedNodes
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 

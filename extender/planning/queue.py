@@ -17,9 +17,9 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.planning.ahead import HostDemand
 from extender.planning.plan import PendingPod
-from extender.verbs.asked import PodContext
+from extender.planning.planned_nodes import HostDemand
+from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement
 

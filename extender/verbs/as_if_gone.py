@@ -26,7 +26,7 @@ from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod, has_ended, priority_of
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from extender.verbs.victims import Candidate
 from topology.effort import Allowance, Search
 from topology.placement.verdict import Placement

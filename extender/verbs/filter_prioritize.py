@@ -29,8 +29,8 @@ from extender.cluster.state import NOT_LISTED, ClusterState
 from extender.config.defaults import HOLD_SECONDS
 from extender.kit.clock import Instant
 from extender.verbs.as_if_gone import place_as_if_gone
-from extender.verbs.asked import PodContext
 from extender.verbs.names import Names
+from extender.verbs.pod_context import PodContext
 from extender.verbs.preparing import prepare, ranked
 from extender.verbs.ranking import Ranking
 from extender.verbs.scores import levels

@@ -22,8 +22,8 @@ from extender.cluster.node_view import NodeView
 from extender.cluster.objects.quantities import requests
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Clock
-from extender.verbs.asked import PodContext
 from extender.verbs.cost import Protection
+from extender.verbs.pod_context import PodContext
 from extender.verbs.victims import Candidate
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from topology.errors import RequestError

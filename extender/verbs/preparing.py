@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from extender.cluster.state import ClusterState
-from extender.verbs.asked import PodContext
 from extender.verbs.names import Names
+from extender.verbs.pod_context import PodContext
 from extender.verbs.ranking import Ranking
 from topology.effort import Allowance, Search
 from topology.request.gpu_request import GpuRequest

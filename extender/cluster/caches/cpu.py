@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from extender.cluster.objects.asked import PodDemand, asked_by
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Container, Node, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.cluster.objects.pod_demand import PodDemand, asked_by
 from extender.cluster.objects.quantities import quantity
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 

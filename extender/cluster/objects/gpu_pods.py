@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import msgspec
 
-from extender.cluster.objects.asked import PodDemand, asked_by, containers_of
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
 from extender.cluster.objects.kinds import (
@@ -24,6 +23,7 @@ from extender.cluster.objects.kinds import (
 )
 from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
+from extender.cluster.objects.pod_demand import PodDemand, asked_by, containers_of
 from extender.cluster.objects.quantities import cpu_milli
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES

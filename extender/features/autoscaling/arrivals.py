@@ -13,7 +13,7 @@ from extender.cluster.candidates.placeholders import Placeholder
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.verbs.asked import PodContext
+from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Reason
 from topology.request.gpu_request import GpuRequest

@@ -19,7 +19,7 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.steering.worth import NominationBreaker
+from extender.features.steering.nomination_breaker import NominationBreaker
 from extender.kit.backoff import Backoff, Pauses
 from extender.planning.plan import Assignment
 

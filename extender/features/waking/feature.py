@@ -28,9 +28,9 @@ from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
-from extender.verbs.asked import PodContext
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.names import Names, Written
+from extender.verbs.pod_context import PodContext
 from extender.verbs.preparing import ranked
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 from topology.errors import RequestError

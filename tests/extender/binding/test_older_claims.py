@@ -20,8 +20,8 @@ from extender.binding.intents import (
     SwapLedger,
 )
 from extender.binding.outcome import Bound, Failure, NotBound
-from extender.verbs.asked import CLAIMED_ELSEWHERE
 from extender.verbs.filter_prioritize import filter_nodes
+from extender.verbs.pod_context import CLAIMED_ELSEWHERE
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 from tests.extender.binding.test_protocol import DELIVERIES
 from tests.extender.binds import failure_of, kinds

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.binding.intents import Intent, Reply
 from extender.features.registry import DECLARATIONS
-from extender.kubernetes.burden import FATES
+from extender.kubernetes.oversized_objects import FATES
 from extender.telemetry.core import CORE, PODS_REFUSED, REFUSALS, REQUEST_SECONDS, VERDICTS_BY_VERB, WAITED_SECONDS
 from extender.telemetry.metrics import Declaration, Metrics, Recent, SeriesKind
 from tests.extender.telemetry.figures import every_gauge

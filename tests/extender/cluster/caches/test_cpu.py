@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.caches.cpu import CpuInUse, cpu_only
-from extender.cluster.objects.asked import asked_by
 from extender.cluster.objects.kinds import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from extender.cluster.objects.pod_demand import asked_by
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from extender.cluster.objects.asked import asked_by
 from extender.cluster.objects.gpu_pods import lean, why_evicted
 from extender.cluster.objects.kinds import Pod, PodCondition
+from extender.cluster.objects.pod_demand import asked_by
 from tests.extender.builders import cluster, gpus, node, pod
 from topology.annotations import keys
 

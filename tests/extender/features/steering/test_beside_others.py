@@ -12,8 +12,8 @@ from extender.binding.intents import Conflict, Intent, Nominate, Reply
 from extender.cluster.candidates.shape_index import Order
 from extender.cluster.state import ClusterState
 from extender.features.steering.feature import AT_WORK_SECONDS, BATCH, NOMINATIONS, ROUND_SECONDS, Steering
+from extender.features.steering.nomination_breaker import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.features.steering.settings import SteeringSettings
-from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS
 from extender.kit.clock import Clock
 from extender.planning.queue import LEAD
 from extender.telemetry.metrics import Metrics

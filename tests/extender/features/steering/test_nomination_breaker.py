@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.features.steering.worth import ENOUGH, FIRST_PAUSE_SECONDS, LOOKED_AT, NominationBreaker
+from extender.features.steering.nomination_breaker import ENOUGH, FIRST_PAUSE_SECONDS, LOOKED_AT, NominationBreaker
 
 
 def told(worth: NominationBreaker, *ends: bool, now: float = 100.0) -> float:

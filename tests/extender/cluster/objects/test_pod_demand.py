@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.objects import asked as module
-from extender.cluster.objects.asked import MAX_QUANTITIES, asked_by
+from extender.cluster.objects import pod_demand as module
 from extender.cluster.objects.gpu_pods import lean, read_gpu_pod
 from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
+from extender.cluster.objects.pod_demand import MAX_QUANTITIES, asked_by
 from extender.cluster.objects.quantities import cpu_milli
 from tests.extender.builders import gpus, pod
 from topology.annotations import keys
