@@ -50,8 +50,8 @@ async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[Cluste
         for resource in (all_nodes, all_pods):
             await resource.latest_version()  # a reflector would try for ever
         reflectors: list[Reflector[Any]] = []
-        reflectors.append(Reflector("nodes", all_nodes, Node, state.nodes, fellows=reflectors))
-        reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, fellows=reflectors))
+        reflectors.append(Reflector("nodes", all_nodes, Node, state.nodes, peers=reflectors))
+        reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, peers=reflectors))
         await _add_devices(reflectors, api, state)
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         tasks.append(asyncio.create_task(_keep_printing(reflectors, state, show)))
@@ -85,7 +85,7 @@ async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: Cl
         state.claims.trouble = NO_RIGHT if error.denied else None
         return
     slices, claims = state.claims.slices, state.claims
-    reflectors.append(Reflector("resourceslices", all_slices, ResourceSlice, slices, fellows=reflectors))
+    reflectors.append(Reflector("resourceslices", all_slices, ResourceSlice, slices, peers=reflectors))
     reflectors.append(
-        Reflector("resourceclaims", all_claims, ResourceClaim, claims, keep=claims.keep, fellows=reflectors)
+        Reflector("resourceclaims", all_claims, ResourceClaim, claims, keep=claims.keep, peers=reflectors)
     )

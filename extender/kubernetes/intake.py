@@ -43,11 +43,11 @@ class Intake(Generic[Object]):
         sink: Sink[Object],
         keep: Callable[[Object], Object | None],
         knows: Callable[[ObjectMeta], bool],
-        burden: OversizedObjects,
+        oversized: OversizedObjects,
     ) -> None:
         self.decode: Callable[[Text], Object] = decoder(kind)
         self.keep: Callable[[Object], Object | None] = keep
-        self.burden = burden
+        self.oversized = oversized
         self._decode_event: Callable[[Text], Event[Object]] = event_decoder(kind)
         self._sink: Sink[Object] = sink
         self._knows = knows
@@ -88,7 +88,7 @@ class Intake(Generic[Object]):
         item: Object = measured(event.object, line)
         if not item.metadata.resource_version:
             return ""
-        self.burden.weigh(item.metadata, len(line))
+        self.oversized.weigh(item.metadata, len(line))
         if (kept := self.keep(item)) is not None:
             (self._sink.deleted if isinstance(event, Deleted) else self._sink.changed)(kept)
         return item.metadata.resource_version
@@ -100,6 +100,6 @@ class Intake(Generic[Object]):
         return self._pass_over(unread)
 
     def _pass_over(self, unread: Unread) -> str:
-        self.burden.pass_over(unread)
+        self.oversized.pass_over(unread)
         self._sink.unread(unread.metadata, gone=unread.change == "DELETED")
         return unread.metadata.resource_version

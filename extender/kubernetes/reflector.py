@@ -103,7 +103,7 @@ class Reflector(Generic[Object]):
         timing: Limits and delays.
         random: Spreads the delays of several replicas.
         told: Hears of each heavy object, and of each that was passed over.
-        fellows: All reflectors of the same server; told when this one notices that it was set back.
+        peers: All reflectors of the same server; each lists again when one notices that the server was set back.
 
     """
 
@@ -119,7 +119,7 @@ class Reflector(Generic[Object]):
         timing: Timing = Timing(),
         random: Random | None = None,
         told: Callable[[str], None] = lambda fate: None,
-        fellows: Sequence[Reflector[Any]] = (),
+        peers: Sequence[Reflector[Any]] = (),
     ) -> None:
         self.name = name
         self.synced = asyncio.Event()
@@ -141,9 +141,9 @@ class Reflector(Generic[Object]):
         self._in_doubt = False
         """The server may not know that version yet: it was away, or a watch from there has said nothing."""
         self._events = 0
-        self._fellows = fellows
+        self._peers = peers
         self._warnings = 0
-        """Of fellows, that the server was set back, which no list has followed yet."""
+        """Of peers, that the server was set back, which no list has followed yet."""
         self._patience: asyncio.Timeout | None = None
         """Of whoever waits for the next chunk."""
 
@@ -191,12 +191,12 @@ class Reflector(Generic[Object]):
 
     async def _list(self) -> None:
         warnings, intake = self._warnings, self._intake
-        listed = await list_objects(self._source, intake.decode, intake.keep, intake.burden)
+        listed = await list_objects(self._source, intake.decode, intake.keep, intake.oversized)
         has_noticed = is_before(listed.version, self._version)
         if was_set_back := has_noticed or warnings > 0:
             log.warning("the API server was set back", resource=self.name, was=self._version, now=listed.version)
         if has_noticed and not warnings:
-            self._warn_fellows()
+            self._warn_peers()
         unread = tuple(each.metadata for each in listed.unread)
         await intake.replace(listed.objects, Listing("" if was_set_back else listed.version, unread))
         self._warnings -= warnings
@@ -205,10 +205,10 @@ class Reflector(Generic[Object]):
         self.synced.set()
         log.info("listed", resource=self.name, kept=len(listed.objects), resource_version=self._version)
 
-    def _warn_fellows(self) -> None:
-        for fellow in self._fellows:
-            if fellow is not self:
-                fellow.list_anew()
+    def _warn_peers(self) -> None:
+        for peer in self._peers:
+            if peer is not self:
+                peer.list_anew()
 
     async def _follow(self) -> None:
         """Watch from the last version until the stream ends, or a list has to be made."""
@@ -260,23 +260,23 @@ async def list_objects(
     source: Source,
     decode: Callable[[Text], Object],
     keep: Callable[[Object], Object | None] = lambda item: item,
-    burden: OversizedObjects | None = None,
+    oversized: OversizedObjects | None = None,
 ) -> Listed[Object]:
     """Read all pages, one after the other; others have their turns between two objects.
 
     Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
     """
-    burden, found = burden or OversizedObjects("objects"), list[Object | Unread]()
+    oversized, found = oversized or OversizedObjects("objects"), list[Object | Unread]()
     version = continuation = None
     while True:
-        metadata = await _read_into(found, await source.list_page(continuation), decode, keep, burden)
+        metadata = await _read_into(found, await source.list_page(continuation), decode, keep, oversized)
         version = version or metadata.resource_version
         continuation = metadata.continuation
         if not continuation:
             break
     unread = tuple(each for each in found if isinstance(each, Unread))
     for each in unread:
-        burden.pass_over(each)
+        oversized.pass_over(each)
     return Listed([each for each in found if not isinstance(each, Unread)], version, unread)
 
 
@@ -285,7 +285,7 @@ async def _read_into(
     page: Text | Overlong,
     decode: Callable[[Text], Object],
     keep: Callable[[Object], Object | None],
-    burden: OversizedObjects,
+    oversized: OversizedObjects,
 ) -> ListMeta:
     """Add what is to be kept of a page, which is not needed any more when the next one comes."""
     if isinstance(page, Overlong):
@@ -305,7 +305,7 @@ async def _read_into(
                 raise
             found.append(missing)
             continue
-        burden.weigh(item.metadata, size)
+        oversized.weigh(item.metadata, size)
         if (kept := keep(item)) is not None:
             found.append(kept)
     return document.metadata

@@ -65,7 +65,7 @@ class Watching:
             timing=timing,
             random=self.random,
             told=told,
-            fellows=self._made,
+            peers=self._made,
         )
         self._made.append(made)
         return made

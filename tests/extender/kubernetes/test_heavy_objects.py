@@ -232,13 +232,13 @@ class TestServerThatWasSetBack:
     @in_virtual_time
     async def test_whoever_notices_tells_the_others(self) -> None:
         """One of whom nothing was written lately has a version that the server has overtaken, and notices nothing by itself."""
-        fellows: list[Reflector[Node]] = []
+        peers: list[Reflector[Node]] = []
         mirror, seldom = Mirror(), Script(deque([page(45, node("a", 30), node("b", 31)), self.BACKUP]), deque())
         often = Script(deque([self.LIST, self.BACKUP]), deque([[b"", 1.0, Unavailable("reset")]]), latest="50")
         for script, sink in ((seldom, mirror), (often, Mirror())):
-            fellows.append(Reflector("nodes", script, Node, sink, random=Random(1), fellows=fellows))
+            peers.append(Reflector("nodes", script, Node, sink, random=Random(1), peers=peers))
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(fellow.run() for fellow in fellows)), 30)
+            await asyncio.wait_for(asyncio.gather(*(peer.run() for peer in peers)), 30)
         assert seldom.asked() == [("list", None), ("watch", "45"), ("list", None), ("watch", "50")]
         assert often.asked() == [("list", None), ("watch", "90"), ("list", None), ("watch", "50")]
         assert mirror.nodes == {"a": "40"}
