@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.processes.client import ApiClient, Json
-from benchmarks.processes.extender_process import running_extender
+from benchmarks.processes.extender_process import WITHOUT_VALUES, running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import end_in_order_on_signals
 from benchmarks.simulated.double.server import ApiServer
@@ -38,8 +38,6 @@ from topology.placement.verdict import Placement
 from topology.request.gpu_request import Communication, GpuRequest, parse_pod
 
 _PLAIN_WIDTH = 132
-_SETTINGS = {"scheduling": {"appraiseAfter": "1h"}}
-"""Computes the values of free GPUs after the last pod, as a fast machine does by default: a slow one then shows the same."""
 
 # A cluster after some weeks: small pods have nibbled at several machines.
 FLEET = (
@@ -110,7 +108,7 @@ async def _play(console: Console, folder: Path, *, serve: bool) -> None:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, server.url)
         await join(api, FLEET)
-        async with running_extender(kubeconfig, folder, _SETTINGS) as extender:
+        async with running_extender(kubeconfig, folder, WITHOUT_VALUES) as extender:
             rows = await _schedule_all(api, extender.url)
             _report(console, rows)
             if serve:

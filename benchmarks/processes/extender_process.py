@@ -7,11 +7,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from benchmarks.processes.process import Process, free_port, running
+
+WITHOUT_VALUES: Final = {"scheduling": {"appraiseAfter": "1h"}}
+"""Settings under which a few pods are placed alike on fast and slow machines.
+
+By default the values of free GPUs are computed 15 s after the start. A fast machine has placed all of the pods by then.
+"""
 
 
 @dataclass(frozen=True, slots=True)

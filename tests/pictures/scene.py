@@ -10,7 +10,7 @@ from typing import Final
 import aiohttp
 
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.extender_process import running_extender
+from benchmarks.processes.extender_process import WITHOUT_VALUES, running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
@@ -39,7 +39,7 @@ async def scene(folder: Path) -> AsyncIterator[str]:
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
         write_kubeconfig(folder / "kubeconfig", server.url)
         await join(api, NODES)
-        async with running_extender(folder / "kubeconfig", folder) as extender:
+        async with running_extender(folder / "kubeconfig", folder, WITHOUT_VALUES) as extender:
             scheduler = SchedulerLoop(api, session, extender.url)
             for name, (gpus, annotations) in PODS.items():
                 pod = gpu_pod(name, gpus, annotations, schedulerName="gputopo")
