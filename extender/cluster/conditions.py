@@ -1,4 +1,4 @@
-"""The nodes in which something is not as it should be, by what their views say."""
+"""Names of nodes with a problem, by kind of problem, as their views say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NodeConditions:
         self.unsettled: set[str] = set()
         """With claims of which not all are held by pods that run there."""
         self.amiss: set[str] = set()
-        """The ledger, or a pod's record, does not say what is."""
+        """The ledger, or a pod's record, differs from what pods hold."""
         self.in_conflict: set[str] = set()
         """With GPUs that two live pods hold."""
         self.sick: set[str] = set()

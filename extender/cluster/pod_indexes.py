@@ -16,7 +16,7 @@ from topology.request.domains import Location
 
 
 class PodIndexes:
-    """All of them."""
+    """The indexes of one cluster state."""
 
     def __init__(
         self, locations: Mapping[str, Location], group_words: GroupWords, scheduler_names: Collection[str]

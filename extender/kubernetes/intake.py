@@ -1,7 +1,6 @@
-"""What a reflector does with one event: read it, keep what is to be kept of the object, and hand that on to the sink.
+"""Read one event of a watch for a reflector, and hand on to the sink what is kept of its object.
 
-An object that cannot be read stops nobody from hearing of the others: it is named, counted and passed over. That it was listed
-is told all the same, because it does exist.
+An object that cannot be read does not stop the others: it is named, counted and passed over.
 """
 
 from __future__ import annotations

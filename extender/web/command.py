@@ -18,7 +18,6 @@ import typer
 import uvloop
 
 from extender.config.document import ExtenderConfiguration
-from extender.features.configuration import load
 from extender.kit import logs, traces
 from extender.kit.configuration import ConfigurationError
 from extender.kit.plain_structlog import structlog
@@ -43,6 +42,8 @@ def run(
     if print_version:
         print(version("gputopo"))
         return
+    from extender.features.configuration import load  # it loads every feature, which the version does not need
+
     try:
         overrides = dict(_pair(setting) for setting in settings or ())
         effective = load(config, os.environ, overrides)
