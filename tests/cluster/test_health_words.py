@@ -45,7 +45,6 @@ def test_only_a_word_that_is_to_close_a_node_keeps_pods_off_it(
 ) -> None:
     """Others are shown; the pod's event has the reason, and it runs as soon as that is taken back."""
     cluster.join(MACHINE)
-    eventually(lambda: cluster.extender.read(f"/v1/inspect/nodes/{MACHINE.name}")[0] == 200)
     cluster.api.patch(f"{NODES}/{MACHINE.name}", {"spec": {"taints": [TAINT]}}, "strategic")
     say(cluster, LATE)
     eventually(lambda: len(shown(cluster).signs) == 2)

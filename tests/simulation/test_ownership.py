@@ -40,9 +40,9 @@ class Around:
         """Return the node."""
         return [self.node]
 
-    def pods(self) -> list[Object]:
-        """Return all pods."""
-        return self.all_pods
+    def pod(self, uid: str) -> Object | None:
+        """Return a pod."""
+        return next((pod for pod in self.all_pods if pod["metadata"]["uid"] == uid), None)
 
     def find(self, *_: str) -> Object:
         """Return the node."""

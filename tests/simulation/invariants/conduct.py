@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from benchmarks.simulated.double.api import HttpRequest
-from benchmarks.simulated.double.resources import PODS
 from extender.binding.bind import MAX_ROUNDS
 from extender.binding.intents import BindPod, Done, Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, Failure, NotBound, Outcome
@@ -169,10 +168,7 @@ class Conduct:
         """Return the GPUs of the pod's record; a pod that was bound without one gets it from an extender that adopts the pod."""
         if placed.containers is not None:
             return placed.containers
-        adopted = (
-            annotations_of(pod).get(keys.PLACEMENT) for pod in self._server.pods() if pod["metadata"]["uid"] == uid
-        )
-        text = next(adopted, None)
+        text = annotations_of(self._server.pod(uid)).get(keys.PLACEMENT)
         return decode_placement(text).containers if text else {}
 
     def _check_no(self, args: ExtenderBindingArgs, outcome: NotBound, exchanges: Sequence[Exchange]) -> None:
@@ -186,7 +182,7 @@ class Conduct:
             case Failure.NO_RECORD:
                 wrong = placed is None or placed.containers is not None
             case Failure.POD_GONE:
-                wrong = any(pod["metadata"]["uid"] == args.pod_uid for pod in self._server.store.list(PODS).items)
+                wrong = self._server.pod(args.pod_uid) is not None
             case _:
                 wrong = False
         if wrong:

@@ -335,7 +335,7 @@ class Ownership:
         return not placed.gpus <= taken
 
     def _rule(self, name: str, node: Object, was: Ledger, claim: Claim) -> Rule:
-        pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == claim.uid), None)
+        pod = self._server.pod(claim.uid)
         placed = self.placed.get(claim.uid)
         if placed is not None and placed.node != name:
             return Rule.ELSEWHERE
@@ -385,7 +385,7 @@ class Ownership:
 
     def _may_run_on(self, uid: str, gpu: str) -> bool:
         """Whether the pod's containers run on the GPU, or its record names it and no report says that they have stopped."""
-        pod = next((pod for pod in self._server.pods() if pod["metadata"]["uid"] == uid), None)
+        pod = self._server.pod(uid)
         is_recorded = pod is not None and not _has_stopped(pod) and gpu in self.placed[uid].gpus
         return is_recorded or gpu in self._running.get(uid, ())
 

@@ -61,6 +61,10 @@ class Server:
         """Return all pods as they are now."""
         return self.store.list(PODS).items
 
+    def pod(self, uid: str) -> Object | None:
+        """Return a pod as it is now."""
+        return next((pod for pod in self.pods() if pod["metadata"]["uid"] == uid), None)
+
     def nodes(self) -> tuple[Object, ...]:
         """Return all nodes as they are now."""
         return self.store.list(NODES).items
