@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from extender.cluster.caches.evictions import Evictions
 from extender.cluster.caches.gates import Gates
 from extender.cluster.caches.schedulers import Schedulers
+from extender.cluster.caches.stand_ins import StandIns
 from extender.cluster.caches.waiting import Waiting
 from extender.cluster.candidates.groups import Groups
-from extender.cluster.candidates.placeholders import Placeholders
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.group_words import GroupWords
 from topology.request.domains import Location
@@ -23,12 +23,12 @@ class PodIndexes:
     ) -> None:
         """Begin without a pod; `locations` say where nodes stand, by name."""
         self.groups = Groups(locations, group_words)
-        self.placeholders = Placeholders()
+        self.stand_ins = StandIns()
         self.schedulers = Schedulers(scheduler_names)
         self.waiting = Waiting()
         self.gates = Gates()
         self.evictions = Evictions(self.groups.beside)
-        self._all = self.groups, self.placeholders, self.schedulers, self.waiting, self.gates, self.evictions
+        self._all = self.groups, self.stand_ins, self.schedulers, self.waiting, self.gates, self.evictions
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take this for the newest version of a pod; `None`: it is gone."""

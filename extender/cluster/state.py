@@ -240,7 +240,7 @@ class ClusterState:
             return
         self.values.meet(
             uid,
-            None if uid in self.indexes.placeholders else kind_of(pod),
+            None if uid in self.indexes.stand_ins else kind_of(pod),
             running=pod.node is not None and not pod.stopped,
             owner=pod.pod.metadata.namespace,
         )

@@ -32,6 +32,6 @@ def new_nodes(state: ClusterState, asked: PodContext) -> NewNodes | None:
         return None
     with state.effort.bounded():
         groups = state.node_groups.would_take(asked.request)
-    placeholder = state.indexes.placeholders.by_pod().get(asked.pod.metadata.uid)
+    placeholder = state.indexes.stand_ins.by_pod().get(asked.pod.metadata.uid)
     name = f"{placeholder.namespace}/{placeholder.name}" if placeholder else None
     return NewNodes(would_fit=tuple(group.name for group in groups), placeholder=name)

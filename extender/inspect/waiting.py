@@ -45,6 +45,6 @@ def waiting_pod(state: ClusterState, pod: GpuPod, now: Instant) -> WaitingPod:
         since=datetime.fromtimestamp(now.wall - seconds, UTC) if created else None,
         seconds=seconds,
         reasons=tuple(sorted(refusal.reasons)) if refusal else (),
-        is_node_asked_for=pod.uid in state.indexes.placeholders.by_pod(),
+        is_node_asked_for=pod.uid in state.indexes.stand_ins.by_pod(),
         scheduler_problem=scheduler_problem(state, pod.pod),
     )

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
-from extender.cluster.objects.placeholders import StandsFor
+from extender.cluster.objects.stands_for import StandsFor
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig

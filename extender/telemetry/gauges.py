@@ -21,12 +21,12 @@ def gauges_of(state: ClusterState) -> Figures:
         "pods_unledgered": sum(not held.is_settled or held.hidden != 0 for held in amiss),
         "nodes_unsettled": len(state.conditions.unsettled),
         "assumed_placements": len(state.holds),
-        "pods": len(state.pods) - len(indexes.placeholders),
-        "pods_waiting": state.pods.waiting - len(indexes.placeholders),
+        "pods": len(state.pods) - len(indexes.stand_ins),
+        "pods_waiting": state.pods.waiting - len(indexes.stand_ins),
         "pods_waiting_for_other_schedulers": indexes.waiting.length(
             indexes.waiting.schedulers_but(indexes.schedulers.ours)
         ),
-        "placeholders": len(indexes.placeholders),
+        "placeholders": len(indexes.stand_ins),
         "pods_of_other_schedulers": sum(view is not None and bool(view.uuids) for view in by_others),
     }
 

@@ -94,9 +94,7 @@ async def _overview(extender: Extender, request: Request) -> RenderedPage:
     nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
-    waiting = await _first(
-        extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.indexes.placeholders
-    )
+    waiting = await _first(extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.indexes.stand_ins)
     moment = now()
     return await _page(
         pages.overview(

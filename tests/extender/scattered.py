@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from extender.cluster.objects.kinds import Node, NodeStatus, Pod
-from extender.cluster.objects.placeholders import StandsFor
+from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import PAIRS, args, at, claim, gpus, node, pod, running

@@ -8,14 +8,14 @@ from heapq import merge
 from itertools import count, islice
 
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
-from extender.cluster.objects.placeholders import is_placeholder
+from extender.cluster.objects.stands_for import is_stand_in
 
 Turn = tuple[int, str, int, str]
 """Minus the priority, when the pod was created, how many were heard of before it, and its UID."""
 
 
 class Waiting:
-    """By scheduler and namespace. Pods with gates, and placeholders, wait for something else."""
+    """By scheduler and namespace. Pods with gates, and stand-ins, wait for something else."""
 
     def __init__(self) -> None:
         self.nominated: dict[str, GpuPod] = {}
@@ -72,4 +72,4 @@ class Waiting:
 
 
 def _waits(pod: GpuPod) -> bool:
-    return pod.is_alive and pod.node is None and not pod.pod.spec.scheduling_gates and not is_placeholder(pod.pod)
+    return pod.is_alive and pod.node is None and not pod.pod.spec.scheduling_gates and not is_stand_in(pod.pod)

@@ -22,9 +22,9 @@ from extender.cluster.objects.kinds import (
     PodStatus,
 )
 from extender.cluster.objects.parts import Part, Parts, of_record
-from extender.cluster.objects.placeholders import NEVER_PLACED, is_placeholder
 from extender.cluster.objects.pod_demand import PodDemand, asked_by, containers_of
 from extender.cluster.objects.quantities import cpu_milli
+from extender.cluster.objects.stands_for import NEVER_PLACED, is_stand_in
 from topology.annotations import keys
 from topology.annotations.payload import MAX_BYTES
 from topology.annotations.records import Claim, PlacementRecord, can_be_named, decode_placement
@@ -139,9 +139,9 @@ def read_request(pod: Pod, resource: str = keys.GPU_RESOURCE, words: GroupWords 
     """Return what the pod asks for; `words` are those by which it may say which group it is in.
 
     Raises `RequestError`, also for a pod without room for what is written to it, or whose placement no record can hold.
-    It is raised for a placeholder, too, which must not be placed.
+    It is raised for a stand-in, too, which is never placed.
     """
-    if is_placeholder(pod):
+    if is_stand_in(pod):
         raise RequestError(keys.PLACEHOLDER_FOR, NEVER_PLACED)
     annotations, group = pod.metadata.annotations or {}, words.group_of(pod)
     asked = pod_request(annotations, containers_of(pod, resource), cpu_milli(pod), group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from extender.cluster.candidates.placeholders import Placeholder
+from extender.cluster.caches.stand_ins import StandIn
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
@@ -24,7 +24,7 @@ class Arrivals:
     state: ClusterState
     _answers: dict[str, str] = field(default_factory=dict)
 
-    def answer_to(self, placeholder: Placeholder, pod: GpuPod, now: Instant) -> str | None:
+    def answer_to(self, placeholder: StandIn, pod: GpuPod, now: Instant) -> str | None:
         """Return the name of the node that came for a pod and that its placeholder must not outlive."""
         try:
             request = PodContext.read(self.state, pod.pod, now).request

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.binding.outcome import BindTarget, Bound
-from extender.cluster.candidates.placeholders import Placeholder
+from extender.cluster.caches.stand_ins import StandIn
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
@@ -86,7 +86,7 @@ class Autoscaling(Feature):
     every_seconds: float = 1.0
     _refused: FairTable[str, LastRefusal] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""
-    _standing: dict[str, Placeholder] = field(default_factory=dict)
+    _standing: dict[str, StandIn] = field(default_factory=dict)
     """By the UID of the pod that waits, as of the last round."""
     _withdrawn: set[str] = field(default_factory=set)
     """Those of them that we have asked to be deleted."""
@@ -142,7 +142,7 @@ class Autoscaling(Feature):
             self._next_look = now.monotonic + LOOK_SECONDS
             await self._look(now)
 
-    async def _keep_or_withdraw(self, uid: str, placeholder: Placeholder, now: Instant) -> None:
+    async def _keep_or_withdraw(self, uid: str, placeholder: StandIn, now: Instant) -> None:
         pod = self.state.pods.get(uid)
         if pod is None or not _waits(pod):
             await self._withdraw(uid)
@@ -153,9 +153,7 @@ class Autoscaling(Feature):
 
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
-        standing = {
-            uid: found for uid, found in self.state.indexes.placeholders.by_pod().items() if self._is_ours(found)
-        }
+        standing = {uid: found for uid, found in self.state.indexes.stand_ins.by_pod().items() if self._is_ours(found)}
         for uid, gone in self._standing.items():
             if uid not in standing:
                 self._tell_end(uid, gone)
@@ -163,7 +161,7 @@ class Autoscaling(Feature):
         self._withdrawn.intersection_update(standing)
         self._attempts.keep_only({*self._refused, *standing})
 
-    def _tell_end(self, uid: str, gone: Placeholder) -> None:
+    def _tell_end(self, uid: str, gone: StandIn) -> None:
         pod = self.state.pods.get(uid)
         if pod is not None and pod.node is not None:
             self.metrics.count(NODE_REQUESTS, "served")
@@ -176,7 +174,7 @@ class Autoscaling(Feature):
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
                 self.events.record(events.node_did_not_come(_named(pod), pause))
 
-    def _is_ours(self, placeholder: Placeholder) -> bool:
+    def _is_ours(self, placeholder: StandIn) -> bool:
         """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""
         return placeholder.namespace == self.settings.namespace
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from extender.cluster.objects.placeholders import StandsFor
+from extender.cluster.objects.stands_for import StandsFor
 from extender.features.autoscaling.need import Need
 from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.placeholders import LABELS, job_name, jobs

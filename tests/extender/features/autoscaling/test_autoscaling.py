@@ -12,9 +12,9 @@ import pytest
 
 from extender.binding.bind import bind
 from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
-from extender.cluster.candidates.placeholders import Placeholder
+from extender.cluster.caches.stand_ins import StandIn
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
-from extender.cluster.objects.placeholders import NEVER_PLACED, StandsFor
+from extender.cluster.objects.stands_for import NEVER_PLACED, StandsFor
 from extender.cluster.state import ClusterState
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, WAITING, Autoscaling
@@ -411,7 +411,7 @@ def test_a_node_answers_one_placeholder(asked: int, since: int, answers: list[st
     for name in ("r1", "r2"):
         known = state.pods.get(name)
         assert known
-        stands = Placeholder(StandsFor("ml", name, name), NAMESPACE, name, asked, created(since))
+        stands = StandIn(StandsFor("ml", name, name), NAMESPACE, name, asked, created(since))
         found.append(arrivals.answer_to(stands, known, at()))
     assert found == answers
 

@@ -1,4 +1,4 @@
-"""Placeholders: pods that stand for others before autoscalers, and are never placed; which pod each one stands for."""
+"""Stand-ins: pods that stand for others, and are never placed; which pod each one stands for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StandsFor:
 
     @classmethod
     def read(cls, pod: Pod) -> Self | None:
-        """Return whom a placeholder stands for; `None` for any other pod. What cannot be read stands for nobody."""
+        """Return the pod that a stand-in names; `None` for any other pod. What cannot be read names none."""
         text = (pod.metadata.annotations or {}).get(keys.PLACEHOLDER_FOR)
         if text is None:
             return None
@@ -37,6 +37,6 @@ class StandsFor:
         return f"{self.namespace}/{self.name}/{self.uid}"
 
 
-def is_placeholder(pod: Pod) -> bool:
+def is_stand_in(pod: Pod) -> bool:
     """Whether the pod stands for another one."""
     return keys.PLACEHOLDER_FOR in (pod.metadata.annotations or ())

@@ -1,17 +1,17 @@
-"""The placeholders that exist: pods that ask autoscalers for a node in the place of a pod that waits."""
+"""Pods that stand for others, and are never placed; they are not counted among the pods that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.placeholders import StandsFor
+from extender.cluster.objects.stands_for import StandsFor
 
 
 @dataclass(frozen=True, slots=True)
-class Placeholder:
+class StandIn:
     """One of them, as the watch shows it."""
 
     stands_for: StandsFor
@@ -22,11 +22,11 @@ class Placeholder:
     """As the API server writes it."""
 
 
-class Placeholders:
+class StandIns:
     """By their own UID. One that somebody has bound holds GPUs, and is a pod like any other."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, Placeholder] = {}
+        self._by_uid: dict[str, StandIn] = {}
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take this for the newest version of a pod; `None`: it is gone."""
@@ -34,17 +34,14 @@ class Placeholders:
         if pod is None or stands_for is None or pod.node is not None or pod.ended:
             self._by_uid.pop(uid, None)
             return
-        self._by_uid[uid] = Placeholder(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
+        self._by_uid[uid] = StandIn(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
 
-    def by_pod(self) -> Mapping[str, Placeholder]:
+    def by_pod(self) -> Mapping[str, StandIn]:
         """Return them by the UID of the pod that each stands for."""
-        return MappingProxyType({placeholder.stands_for.uid: placeholder for placeholder in self._by_uid.values()})
+        return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in self._by_uid.values()})
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._by_uid
-
-    def __iter__(self) -> Iterator[Placeholder]:
-        return iter(self._by_uid.values())
 
     def __len__(self) -> int:
         return len(self._by_uid)
