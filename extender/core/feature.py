@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 
 from extender.binding.driver import Driver
 from extender.binding.outcome import BindTarget, Bound
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.inspect.history import History
@@ -19,6 +20,7 @@ from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kit.settings import Section
 from extender.kubernetes.events import EventRecorder
+from extender.kubernetes.rest import Request
 from extender.kubernetes.watching import Watching
 from extender.telemetry.metrics import Declaration, Figures, Metrics
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
@@ -43,6 +45,15 @@ class Core:
     """Returns why no verb is answered now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """How to remove what a feature has created."""
+
+    kind: str
+    """Of the object, as `kubectl gputopo cleanup` shows it."""
+    request: Request
+
+
 class Feature:
     """One feature of one extender; by default it does nothing."""
 
@@ -59,6 +70,11 @@ class Feature:
     def of(cls, core: Core) -> Self | None:
         """Return the feature as the configuration wants it, `None` where it is switched off."""
         raise NotImplementedError
+
+    @classmethod
+    def removal(cls, pod: Pod) -> Removal | None:
+        """Return how to remove a pod that the feature has created, `None` for any other pod; only its metadata are given."""
+        return None
 
     def rounds(self) -> Iterable[Round]:
         """Return the work that it does again and again."""

@@ -1,9 +1,9 @@
 """What gputopo has written on nodes and pods, shown and removed.
 
 That is all under the prefixes of the agent and the extender. It includes the condition of a node that its agent may have
-kept, and placeholders, which go with their Jobs. What users wrote under `gputopo.dev/` stays: it is part of their
-manifests. While agents or extenders run nothing is removed: they would write again, and a node without its ledger takes
-no pods before it is rebuilt.
+kept, and pods that features have created. What users wrote under `gputopo.dev/` stays: it is part of their manifests.
+While agents or extenders run nothing is removed: they would write again, and a node without its ledger takes no pods
+before it is rebuilt.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
-from extender.cluster.objects.stands_for import StandsFor
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.placeholders import LABELS, deletion
 from extender.kubernetes.reflector import Listed, Unavailable, list_objects
 from extender.kubernetes.rest import Request
 from topology.annotations import keys
+
+if TYPE_CHECKING:
+    from extender.core.feature import Removal  # no other verb needs what features import
 
 PREFIXES: Final = (keys.AGENT_PREFIX, keys.EXTENDER_PREFIX)
 OURS: Final = ("app.kubernetes.io/name", "gputopo")
 """The label of the pods that write them."""
 AT_ONCE: Final = 16
-PLACEHOLDER: Final = "placeholder"
 
 Kind = TypeVar("Kind", Node, Pod)
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One node or pod with annotations of ours, or a condition; or a placeholder, which is ours whole."""
+    """One node or pod with annotations of ours, or a condition; or a pod that a feature has created."""
 
     kind: str
     namespace: str
@@ -46,14 +46,14 @@ class Leftover:
     keys: tuple[str, ...]
     """Of annotations."""
     conditions: tuple[str, ...] = ()
-    stands_for: StandsFor | None = None
-    """Whom a placeholder asks for a node for."""
+    whole: Request | None = None
+    """The request that removes all of it, where a feature has created it."""
 
     @property
     def removals(self) -> tuple[Request, ...]:
         """The requests that take them away, from this object and no namesake of it."""
-        if self.stands_for:
-            return (deletion(self.namespace, self.stands_for.uid),)
+        if self.whole:
+            return (self.whole,)
         within = f"/namespaces/{quote(self.namespace, safe='')}/pods" if self.kind == "pod" else "/nodes"
         path = f"/api/v1{within}/{quote(self.name, safe='')}"
         annotations = {"metadata": {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}}
@@ -129,16 +129,17 @@ def _bare_node(node: Node) -> Node | None:
 
 
 def _bare_pod(pod: Pod) -> Pod | None:
-    if _is_ours_whole(pod.metadata):
+    if _removal(pod):
         return Pod(pod.metadata)
     metadata = _bare(pod.metadata)
     return None if metadata is None else Pod(metadata)
 
 
-def _is_ours_whole(metadata: ObjectMeta) -> bool:
-    """Whether an extender made it; a pod that somebody else calls a placeholder is theirs."""
-    labels, annotations = metadata.labels or {}, metadata.annotations or {}
-    return keys.PLACEHOLDER_FOR in annotations and LABELS.items() <= labels.items()
+def _removal(pod: Pod) -> Removal | None:
+    """Return how to remove a pod that a feature has created."""
+    from extender.features.registry import FEATURES  # see above
+
+    return next((removal for feature in FEATURES if (removal := feature.removal(pod))), None)
 
 
 def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
@@ -156,9 +157,9 @@ def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
             tuple(condition.type for condition in item.status.conditions or ()) if isinstance(item, Node) else ()
         )
         annotations, metadata = tuple(sorted(item.metadata.annotations or ())), item.metadata
-        stands_for = StandsFor.read(item) if isinstance(item, Pod) else None
-        if stands_for:
-            key = (keys.PLACEHOLDER_FOR,)
-            yield Leftover(PLACEHOLDER, metadata.namespace, metadata.name, metadata.uid, key, stands_for=stands_for)
+        if removal := _removal(item) if isinstance(item, Pod) else None:
+            ours = tuple(key for key in annotations if key.startswith(keys.USER_PREFIX))
+            identity = metadata.namespace, metadata.name, metadata.uid
+            yield Leftover(removal.kind, *identity, ours, whole=removal.request)
         elif annotations or conditions:
             yield Leftover(kind, metadata.namespace, metadata.name, metadata.uid, annotations, conditions)

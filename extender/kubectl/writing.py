@@ -55,8 +55,8 @@ def clean_up(
         say(f"{leftover.kind} {leftover.name}: {reason}", to=sys.stderr)
     if failed:
         fail(f"{len(failed)} of {len(remains.leftovers)} could not be cleaned")
-    # A placeholder that is being deleted may be seen a moment longer.
-    if again := [leftover for leftover in ask(cleanup.find(config)).leftovers if leftover.kind != cleanup.PLACEHOLDER]:
+    # A pod that is being deleted may be seen a moment longer.
+    if again := [leftover for leftover in ask(cleanup.find(config)).leftovers if leftover.whole is None]:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
     say(f"removed from {len(remains.leftovers)} nodes and pods")
 

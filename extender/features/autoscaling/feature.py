@@ -21,11 +21,13 @@ import msgspec
 from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.caches.stand_ins import StandIn
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
-from extender.core.feature import Core, Feature
+from extender.core.feature import Core, Feature, Removal
 from extender.features.autoscaling import events
 from extender.features.autoscaling.arrivals import Arrivals
-from extender.features.autoscaling.job import creation
+from extender.features.autoscaling.job import LABELS, creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.features.autoscaling.settings import AutoscalingSettings
@@ -36,7 +38,6 @@ from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.events import EventRecorder, PodName
-from extender.kubernetes.placeholders import deletion
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
 from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
@@ -114,6 +115,14 @@ class Autoscaling(Feature):
             settings=settings,
             every_seconds=core.config.reconcile.interval,
         )
+
+    @classmethod
+    def removal(cls, pod: Pod) -> Removal | None:
+        """Return how to remove a placeholder; a pod that somebody else calls one is theirs."""
+        stands_for = StandsFor.read(pod)
+        if stands_for is None or not LABELS.items() <= (pod.metadata.labels or {}).items():
+            return None
+        return Removal("placeholder", deletion(pod.metadata.namespace, stands_for.uid))
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that keeps placeholders; a bind begins it early."""

@@ -9,26 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from extender.cluster.objects.stands_for import StandsFor
 from extender.features.autoscaling.need import Need
 from extender.features.autoscaling.settings import AutoscalingSettings
-from extender.kubernetes.placeholders import LABELS, job_name, jobs
 from extender.kubernetes.rest import FIELD_MANAGER, Request
 from topology.annotations import keys
 
 Json = dict[str, Any]
 
+LABELS: Final = {"app.kubernetes.io/name": "gputopo-placeholder", "app.kubernetes.io/managed-by": FIELD_MANAGER}
 _COPIED: Final = ("schedulerName", "tolerations", "nodeSelector", "runtimeClassName", "resources")
 """Of the pod's spec as it is. What speaks of other pods, of volumes and of claims is left out."""
 
 
 def creation(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: AutoscalingSettings) -> Request:
     """Return the request that creates the placeholder of a pod, which is given as the API server shows it."""
-    path = f"{jobs(settings.namespace)}?fieldManager={FIELD_MANAGER}"
+    path = f"{_jobs(settings.namespace)}?fieldManager={FIELD_MANAGER}"
     return Request("POST", path, msgspec.json.encode(job(pod, need, label, resource, settings)))
+
+
+def deletion(namespace: str, uid: str) -> Request:
+    """Return the request that removes the placeholder of a pod, its own pod included."""
+    return Request("DELETE", f"{_jobs(namespace)}/{quote(_job_name(uid), safe='')}?propagationPolicy=Background")
 
 
 def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings: AutoscalingSettings) -> Json:
@@ -58,7 +64,7 @@ def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings:
         "kind": "Job",
         "metadata": {
             "namespace": settings.namespace,
-            "name": job_name(stands_for.uid),
+            "name": _job_name(stands_for.uid),
             "labels": LABELS,
             "annotations": annotations,
         },
@@ -69,6 +75,19 @@ def job(pod: Mapping[str, Any], need: Need, label: str, resource: str, settings:
             "template": {"metadata": {"labels": LABELS, "annotations": annotations}, "spec": template},
         },
     }
+
+
+def _job_name(uid: str) -> str:
+    """Return the name of the placeholder of a pod.
+
+    >>> _job_name("8f6b0c1e")
+    'gputopo-8f6b0c1e'
+    """
+    return f"gputopo-{uid}"
+
+
+def _jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs"
 
 
 def _container(container: Json, resource: str, image: str) -> Json:

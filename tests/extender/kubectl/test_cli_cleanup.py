@@ -18,7 +18,6 @@ from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.kubectl import cleanup
 from extender.kubernetes.kubeconfig import Kubeconfig
-from extender.kubernetes.placeholders import LABELS
 from tests.extender.plugin import PODS, invoke
 from topology.annotations import keys
 
@@ -152,21 +151,6 @@ async def test_a_condition_that_an_agent_kept_is_shown(tmp_path: Path) -> None:
         (await cluster.api.call("PATCH", "/api/v1/nodes/n2/status", status, content_type=MERGE)).ok()
         shown = await cluster.run()
     assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY]
-
-
-async def test_placeholders_are_ours_and_what_others_call_so_is_theirs(tmp_path: Path) -> None:
-    """`tests/cluster/karpenter` sees their Jobs go; nobody's pod is deleted for an annotation."""
-    async with left_behind(tmp_path) as cluster:
-        for name, labels in (("ours", LABELS), ("theirs", {})):
-            stands = gpu_pod(name, 5, {keys.PLACEHOLDER_FOR: "default/train/u1"})
-            stands["metadata"]["labels"] = labels
-            (await cluster.api.call("POST", PODS, stands)).ok()
-        found = await cleanup.find(Kubeconfig.find(cluster.kubeconfig, None, {}))
-    [placeholder] = [each for each in found.leftovers if each.kind == "placeholder"]
-    assert placeholder.name == "ours"
-    [removal] = placeholder.removals
-    assert removal.path == "/apis/batch/v1/namespaces/default/jobs/gputopo-u1?propagationPolicy=Background"
-    assert "theirs" not in {each.name for each in found.leftovers}
 
 
 def test_no_cluster_is_2(tmp_path: Path) -> None:

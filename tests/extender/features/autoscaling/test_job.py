@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from extender.features.autoscaling.job import creation, job
+from extender.features.autoscaling.job import creation, deletion, job
 from extender.features.autoscaling.need import Need
 from extender.features.autoscaling.settings import AutoscalingSettings
-from extender.kubernetes.placeholders import deletion
 from tests.extender.scattered import LABEL
 from topology.annotations import keys
 from topology.request.gpu_request import GpuRequest
