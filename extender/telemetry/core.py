@@ -97,7 +97,6 @@ _GAUGES: Final = {
     "topology_classes": "Node types, by their GPUs and links.",
     "assumed_placements": "Pods with a hold, between prioritize and bind.",
     "pods": "GPU pods in the cache.",
-    "placeholders": "Placeholders that request nodes from autoscalers; not among the pods.",
     "pods_waiting": "GPU pods without a node.",
     "pods_waiting_for_other_schedulers": "Waiting GPU pods of a scheduler without gputopo; should be 0.",
     "pods_of_other_schedulers": "GPU pods that a scheduler without gputopo placed; should be 0.",

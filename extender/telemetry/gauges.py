@@ -26,7 +26,6 @@ def gauges_of(state: ClusterState) -> Figures:
         "pods_waiting_for_other_schedulers": indexes.waiting.length(
             indexes.waiting.schedulers_but(indexes.schedulers.ours)
         ),
-        "placeholders": len(indexes.stand_ins),
         "pods_of_other_schedulers": sum(view is not None and bool(view.uuids) for view in by_others),
     }
 

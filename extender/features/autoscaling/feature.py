@@ -40,7 +40,7 @@ from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
-from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
+from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind, read_gauges
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
 
@@ -50,6 +50,11 @@ NODE_REQUESTS: Final = Declaration(
     SeriesKind.COUNTER,
     labels=("outcome",),
     values=tuple(product(("asked", "failed", "served", "withdrawn", "expired"))),
+)
+PLACEHOLDERS: Final = read_gauges(
+    {
+        "placeholders": "Placeholders that request nodes from autoscalers; not among the pods. Absent where autoscaling is off."
+    }
 )
 LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
@@ -76,7 +81,7 @@ class Autoscaling(Feature):
 
     name = "autoscaling"
     section = AutoscalingSettings
-    declarations = (NODE_REQUESTS,)
+    declarations = (NODE_REQUESTS, *PLACEHOLDERS)
 
     state: ClusterState
     send: Send
@@ -127,6 +132,10 @@ class Autoscaling(Feature):
     def rounds(self) -> Iterable[Round]:
         """Return the one that keeps placeholders; a bind begins it early."""
         return (Round(name=self.name, work=self.round, every_seconds=self.every_seconds, wake=self._wake),)
+
+    def figures(self) -> Figures:
+        """Return how many placeholders there are."""
+        return {"placeholders": len(self.state.indexes.stand_ins)}
 
     def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         """Remember a pod that no node will do for; one that waits for its victims to leave asks for nothing."""

@@ -10,22 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.binding.bind import bind
-from extender.binding.outcome import BindTarget, Bound, Failure, NotBound
+from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.caches.stand_ins import StandIn
 from extender.cluster.objects.kinds import Node, OwnerReference, Pod
-from extender.cluster.objects.stands_for import NEVER_PLACED, StandsFor
+from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, WAITING, Autoscaling
 from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
-from extender.telemetry.gauges import gauges_of
 from extender.telemetry.metrics import Metrics
-from extender.verbs.filter_prioritize import filter_nodes
 from extender.verbs.wire import ExtenderFilterResult
-from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
+from tests.extender.builders import args, at, cluster, gpus, node, pod, running
 from tests.extender.rounds import at_work
 from tests.extender.scattered import (
     NAMESPACE,
@@ -176,6 +173,7 @@ async def test_a_pod_that_is_refused_long_enough_gets_one_placeholder() -> None:
         life.refuse(ring("r1"), "a")
         await life.rounds(LOOK_SECONDS)
     assert life.api.created == ["r1"]
+    assert life.autoscaling.figures() == {"placeholders": 1}
     assert life.api.told("GPUNodeAsked") == [
         "asks autoscalers for a new node of pairs.8, by a placeholder for 5 GPUs that lives 600 s"
     ]
@@ -446,27 +444,3 @@ async def test_a_server_that_refuses_is_asked_again() -> None:
     life.api.answer = 201
     await life.rounds(20)
     assert life.api.created == ["r1"]
-
-
-def test_a_placeholder_is_never_placed() -> None:
-    """Not even on an empty machine; and a bind of it is refused."""
-    state = cluster(node("n1", PAIRS), placeholder(ring("r1"), 2))
-    [found] = state.pods
-    answer = filter_nodes(state, args(found.pod, "n1"), at())
-    assert (answer.node_names, answer.failed_nodes) == ([], None)
-    assert NEVER_PLACED in (answer.failed_and_unresolvable_nodes or {})["n1"]
-    steps = bind(state, BindTarget(*found.key, found.uid, "n1"), at, deadline=1.0)
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    assert isinstance(end.value.value, NotBound)
-    assert end.value.value.failure is Failure.BAD_REQUEST
-
-
-def test_placeholders_count_as_nothing_but_placeholders() -> None:
-    """Not as pods that wait, and not as demand; one that somebody has bound holds GPUs like any other pod."""
-    stands = placeholder(ring("r1"), 2)
-    state = cluster(node("n1", PAIRS), ring("r1"), stands)
-    assert (gauges_of(state)["placeholders"], gauges_of(state)["pods_waiting"]) == (1, 1)
-    metadata = msgspec.structs.replace(stands.metadata, resource_version="2")
-    state.pods.changed(Pod(metadata, msgspec.structs.replace(stands.spec, node_name="n1")))
-    assert (gauges_of(state)["placeholders"], gauges_of(state)["pods"]) == (0, 2)
