@@ -119,7 +119,7 @@ class Extender:
             history=self.history,
             closed=self.condition.closed,
         )
-        self._features = [feature for kind in features if (feature := kind.of(core)) is not None]
+        self.features = [feature for kind in features if (feature := kind.of(core)) is not None]
         self._exposition = Recent(self.metrics.exposition)
         self.metrics.watch(self.figures)
         self.metrics.watch_labels(PODS_REFUSED, lambda: refused_of(self.state))
@@ -127,7 +127,7 @@ class Extender:
     async def __aenter__(self) -> Self:
         """Start watching; nothing is decided before both lists have arrived."""
         self._rounds.start(core_rounds(self.condition, self._listed), self.synced)
-        for feature in self._features:
+        for feature in self.features:
             self._rounds.start(feature.rounds(), self.synced)
         return self
 
@@ -151,12 +151,12 @@ class Extender:
 
     def feature(self, kind: type[AnyFeature]) -> AnyFeature | None:
         """Return the feature of this kind, if it is switched on."""
-        return next((feature for feature in self._features if isinstance(feature, kind)), None)
+        return next((feature for feature in self.features if isinstance(feature, kind)), None)
 
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Answer which of the nodes may take the pod."""
         self._notify(lambda feature: feature.before_filter(args))
-        if any(feature.paces_scheduling for feature in self._features):
+        if any(feature.plans_ahead for feature in self.features):
             await self._pace.room()
         result = await self._filter.filter(args)
         if is_refusal(result):
@@ -195,7 +195,7 @@ class Extender:
 
     def figures(self) -> Figures:
         """Return the gauges as they are now; one whose value is not known yet is absent."""
-        return self.condition.figures(feature.figures() for feature in self._features)
+        return self.condition.figures(feature.figures() for feature in self.features)
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         reply = await self._api.execute(intent, timeout_seconds)
@@ -212,7 +212,7 @@ class Extender:
             self._events.record(events.unsatisfied(pod, result.reasons))
 
     def _notify(self, observe: Callable[[Feature], None]) -> None:
-        for feature in self._features:
+        for feature in self.features:
             try:
                 observe(feature)
             except Exception:  # the answer of a verb does not depend on a feature

@@ -16,6 +16,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.inspect.history import History
+from extender.inspect.inspection import Answer
 from extender.kit.clock import Clock
 from extender.kit.rounds import Round
 from extender.kit.settings import Section
@@ -63,8 +64,8 @@ class Feature:
     """Its settings, if it has any."""
     declarations: ClassVar[tuple[Declaration, ...]] = ()
     """Its metrics."""
-    paces_scheduling: ClassVar[bool] = False
-    """Whether filter waits while many binds are under way, so that kube-scheduler gets no further ahead of them."""
+    plans_ahead: ClassVar[bool] = False
+    """Whether it nominates pods ahead of kube-scheduler. Then filter waits while many binds are under way."""
 
     @classmethod
     def of(cls, core: Core) -> Self | None:
@@ -83,6 +84,10 @@ class Feature:
     def figures(self) -> Figures:
         """Return its gauges as they are now."""
         return {}
+
+    def reports(self) -> Iterable[Answer]:
+        """Return what it shows to people, at most one answer of a kind."""
+        return ()
 
     def before_filter(self, args: ExtenderArgs) -> None:
         """Note that kube-scheduler asks about a pod."""

@@ -1,6 +1,6 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Only two other modules name features: `extender.web.views`, and `benchmarks.placement.product_queue`.
+Outside their folders only `benchmarks.placement.product_queue` names one.
 """
 
 from __future__ import annotations

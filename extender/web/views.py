@@ -17,8 +17,6 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import NOT_LISTED
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import WholeConfiguration
-from extender.features.measured.feature import MeasuredFile
-from extender.features.steering.feature import Steering
 from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage
@@ -129,8 +127,9 @@ async def read_fragmentation(extender: Serving) -> RoomOverTime:
 @router.get("/v1/inspect/measured", tags=["inspect"], responses=_NOT_YET)
 async def read_measured(extender: Serving) -> MeasuredReport:
     """Show what is measured beside what is predicted, and what of the file is not believed."""
-    measured = extender.feature(MeasuredFile)
-    return measured.report() if measured else MeasuredReport(file=None, problem=None, refused=(), sets=())
+    reports = (report for feature in extender.features for report in feature.reports())
+    without = MeasuredReport(file=None, problem=None, refused=(), sets=())
+    return next((report for report in reports if isinstance(report, MeasuredReport)), without)
 
 
 @router.get("/v1/inspect/extender", tags=["inspect"])
@@ -139,7 +138,7 @@ async def read_extender(request: Request) -> ExtenderInfo:
     extender: Extender = request.app.state.extender
     return ExtenderInfo(
         version=request.app.version,
-        steers_queues=extender.feature(Steering) is not None,
+        steers_queues=any(feature.plans_ahead for feature in extender.features),
         policies_in_force=extender.condition.guard.in_force,
     )
 

@@ -105,14 +105,15 @@ class MeasuredFile(Feature):
             "measured_error_ratio": max((abs(each.error_ratio) for each in in_force), default=0.0),
         }
 
-    def report(self) -> MeasuredReport:
+    def reports(self) -> Iterable[MeasuredReport]:
         """Return all of it, for people."""
-        return MeasuredReport(
+        report = MeasuredReport(
             file=str(self._file),
             problem=self.problem,
             refused=tuple(self.refused),
             sets=measured_sets(self._state.classes),
         )
+        return (report,)
 
     def _complain(self, problem: str) -> None:
         if problem != self.problem:

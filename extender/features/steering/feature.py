@@ -61,7 +61,7 @@ class Steering(Feature):
     name = "steering"
     section = SteeringSettings
     declarations = (NOMINATIONS,)
-    paces_scheduling = True
+    plans_ahead = True
 
     state: ClusterState
     driver: Driver
