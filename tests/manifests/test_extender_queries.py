@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,24 +13,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.features.quality.series import (
-    BANDWIDTH_RATIO,
-    LOSS,
-    ROOM,
-    WAITING_SECONDS,
-    room_figures,
-    waiting_figures,
-)
+import tests.extender.features
 from extender.features.registry import DECLARATIONS
-from extender.inspect.fragmentation import Fits
 from extender.telemetry.core import PODS_REFUSED
 from extender.telemetry.metrics import Metrics
 from tests.extender.telemetry.figures import every_gauge
 from tests.manifests.helm import CHART
 from tests.manifests.objects import Json
 from tests.manifests.prometheus import run
-from topology.placement.verdict import Reason
-from topology.request.gpu_request import Communication
 
 DASHBOARD: Json = next(
     found for file in (CHART / "files").rglob("*.json") if (found := json.loads(file.read_text()))["uid"] == "gputopo"
@@ -46,14 +38,16 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 def told() -> dict[Series, str]:
-    """Return each series of an extender with the labels it has, and its values as promtool writes them."""
+    """Return each series of an extender with the labels it has, and its values as promtool writes them.
+
+    What a feature observes is shown by the module `figures` of its tests.
+    """
     extender = Metrics("digest", DECLARATIONS)
     extender.watch(lambda: every_gauge(3.0))
     extender.watch_labels(PODS_REFUSED, lambda: {"affinity": 2})
-    extender.observe(BANDWIDTH_RATIO, 0.7, Communication.HEAVY)
-    extender.observe(LOSS, 0.5)
-    extender.show(WAITING_SECONDS, waiting_figures({Reason.AFFINITY: [30.0]}))
-    extender.show(ROOM, room_figures({1: Fits(3, 3, 8), 2: Fits(1, 1, 4)}))
+    for module in pkgutil.walk_packages(tests.extender.features.__path__, "tests.extender.features."):
+        if module.name.endswith(".figures"):
+            importlib.import_module(module.name).show(extender)
     return {
         (sample.name, frozenset(sample.labels.items())): values_of(family.type, sample.value)
         for family in text_string_to_metric_families(extender.exposition().decode())

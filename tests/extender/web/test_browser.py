@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -16,6 +17,11 @@ import pytest
 from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.simulated.fleet import SimulatedNode, join, mixed_fleet, share_pod
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.inspect.decisions import Alternative, Decision
+from extender.inspect.fragmentation import Fits
+from extender.inspect.history import History
+from extender.inspect.room_over_time import EVERY_SECONDS
+from extender.kit.clock import Instant
 from tests.conftest import ROOT
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
@@ -64,8 +70,7 @@ NODES = (
 async def inhabited(folder: Path) -> AsyncIterator[Running]:
     """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait, decisions, a short past."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("extender.features.quality.feature.ROUND_SECONDS", 0.1)
-        patched.setattr("extender.inspect.room_over_time.EVERY_SECONDS", 0.1)
+        patched.setattr("extender.service.History", short_past)
         async with serving(folder, *NODES) as extender:
             loop = SchedulerLoop(extender.api, extender.session, extender.url)
             await loop.schedule(await extender.create("train", 4))
@@ -78,13 +83,29 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
             await extender.post("filter", {"Pod": huge, "Nodes": None, "NodeNames": [node.name for node in NODES]})
             await extender.create(HOSTILE, 1)
             await sicken(extender, NODES[2], 5)
-            assert await eventually(lambda: is_judged(extender, "serve"))
             yield extender
 
 
-async def is_judged(extender: Running, name: str) -> bool:
-    """Whether the decision for that pod is shown."""
-    return f"/pods/default/{name}" in (await extender.get("/decisions"))[1]
+def short_past() -> History:
+    """Return what a feature has written of two minutes: a decision, and for how many pods there was room."""
+    history = History()
+    decision = Decision(
+        number=1,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        namespace="default",
+        name="serve",
+        uid="serve",
+        node="n2",
+        indexes=(6, 7),
+        gb_per_s=200.0,
+        best_gb_per_s=200.0,
+        loss=0.5,
+        alternative=Alternative("n1", 40.0, 1.5),
+    )
+    history.decisions.add(decision)
+    for minute in range(2):
+        history.room.add(Instant(minute * EVERY_SECONDS, minute * EVERY_SECONDS), {1: Fits(3, 3, 8), 2: Fits(1, 2, 4)})
+    return history
 
 
 async def sicken(extender: Running, node: SimulatedNode, position: int) -> None:
