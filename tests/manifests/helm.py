@@ -5,6 +5,9 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 MODULE = MANIFESTS / "render"
@@ -50,3 +53,16 @@ def executable() -> Path:
         last_line = (built.stderr.strip() or f"exit status {built.returncode}").splitlines()[-1]
         raise HelmUnavailable(f"go could not build Helm in {MODULE}: {last_line}")
     return Path(built.stdout.strip())
+
+
+def render(*settings: str, cluster: str = "v1.37.2", namespace: str = "gputopo-system") -> str:
+    """Return what the chart makes of settings, each `path=value`."""
+    values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
+    return helm("template", "gputopo", CHART, "-n", namespace, "--kube-version", cluster, "--skip-tests", *values)
+
+
+def configuration(rendered: str, file: str) -> dict[str, Any]:
+    """Return what is in one file of the scheduler's ConfigMap."""
+    (text,) = (found["data"][file] for found in yaml.safe_load_all(rendered) if file in found.get("data", ()))
+    settings: dict[str, Any] = yaml.safe_load(text)
+    return settings

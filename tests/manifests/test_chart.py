@@ -8,15 +8,10 @@ import pytest
 import yaml
 
 from extender.cluster.objects.group_sizes import ROWS
-from tests.manifests.helm import CHART, HelmRefused, helm
+from tests.manifests.helm import CHART, HelmRefused, configuration, helm, render
 from tests.manifests.rendered import outdated
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
-
-
-def render(*settings: str, cluster: str = "v1.37.2", namespace: str = "gputopo-system") -> str:
-    values = [word for setting in ("image.repository=gputopo", *settings) for word in ("--set", setting)]
-    return helm("template", "gputopo", CHART, "-n", namespace, "--kube-version", cluster, "--skip-tests", *values)
 
 
 def images(rendered: str) -> set[str]:
@@ -88,30 +83,6 @@ def test_only_who_is_told_to_steer_queues_does() -> None:
     assert re.search(r"steering:\n +enabled: true\n +queue: 50\n", rendered)
     rules = [each["rules"] for each in yaml.safe_load_all(rendered) if each and "rules" in each]
     assert rules == [each["rules"] for each in yaml.safe_load_all(without) if each and "rules" in each]
-
-
-@pytest.mark.parametrize("form", ["extender.service.enabled=false", "extender.service.enabled=true"])
-def test_only_who_is_told_to_ask_for_nodes_may(form: str) -> None:
-    """Off by default; switched on, the extender may create and delete Jobs in one namespace that has nothing else."""
-    secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")
-    without = render(form, *secrets)
-    assert not any(word in without for word in ("placeholder", "autoscaling", "batch"))
-    more = ("extender.autoscaling.enabled=true", "extender.autoscaling.limit=3", "extender.config.autoscaling.after=1m")
-    rendered = render(form, *secrets, *more)
-    added = {
-        found["kind"]: found
-        for found in yaml.safe_load_all(rendered)
-        if found and "placeholder" in found["metadata"]["name"]
-    }
-    assert added.keys() == {"Namespace", "PriorityClass", "ResourceQuota", "Role", "RoleBinding"}
-    assert added["Role"]["metadata"]["namespace"] == added["Namespace"]["metadata"]["name"] == "gputopo-placeholders"
-    assert added["Role"]["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}]
-    [subject] = added["RoleBinding"]["subjects"]
-    assert subject["name"] == ("gputopo-extender" if "true" in form else "gputopo-scheduler")
-    assert (added["PriorityClass"]["value"], added["PriorityClass"]["preemptionPolicy"]) == (-10, "Never")
-    assert added["ResourceQuota"]["spec"]["hard"] == {"count/jobs.batch": "3"}
-    said = {"namespace": "gputopo-placeholders", "priorityClass": "gputopo-placeholder", "limit": 3, "after": "1m"}
-    assert configuration(rendered, "extender.yaml")["autoscaling"] == {"enabled": True, **said}
 
 
 def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
@@ -397,13 +368,6 @@ def test_scrapers_are_whom_the_user_names() -> None:
 
 
 EXTENDERS_BINDING = ("ClusterRoleBinding", "gputopo-extender")
-
-
-def configuration(rendered: str, file: str) -> dict[str, Any]:
-    """Return what is in one file of the scheduler's ConfigMap."""
-    (text,) = (found["data"][file] for found in yaml.safe_load_all(rendered) if file in found.get("data", ()))
-    settings: dict[str, Any] = yaml.safe_load(text)
-    return settings
 
 
 def test_policies_can_be_left_out() -> None:

@@ -95,7 +95,7 @@ def test_pages_name_values_that_exist(page: Path) -> None:
     "path",
     [
         "agent.nowhere",
-        "extender.config.autoscaling.nowhere",
+        "extender.config.scheduling.nowhere",
         "extender.config.agents.silence.nowhere",
         "scheduler.image.nowhere",
     ],
