@@ -157,7 +157,7 @@ def _named(pods: Sequence[str]) -> str:
 def _not_understood(state: ClusterState) -> Iterator[str]:
     """Yield the waiting pods of which an annotation, or a number of GPUs, cannot be read; no node will ever do for them."""
     for pod in sorted(state.pods, key=lambda pod: pod.key):
-        if pod.node is None and not pod.ended:
+        if pod.node is None and not pod.ended and pod.uid not in state.indexes.stand_ins:
             try:
                 read_request(pod.pod, state.resource, state.indexes.groups.words)
             except RequestError:

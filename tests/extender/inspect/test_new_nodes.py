@@ -78,6 +78,7 @@ def test_a_placeholder_is_named_and_counted_apart() -> None:
     assert found
     assert waiting_pod(state, found, at()).is_node_asked_for
     assert (status(state).pods, status(state).waiting, status(state).placeholders) == (2, 1, 1)
+    assert status(state).findings == ()
 
 
 def test_a_node_that_is_new_alarms_nobody() -> None:
