@@ -14,6 +14,15 @@ from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource
 from topology.annotations import keys
 
+NodeTypeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node-type",
+        metavar="PRODUCT=NODE_TYPE",
+        help="How nodes without an agent are wired: a name of `list`, or a file that `show` reads; default a guess.",
+    ),
+]
+
 
 def bandwidth(
     measured: Annotated[Path | None, typer.Option("--measured", help="CSV table of published bandwidths.")] = None,
@@ -108,19 +117,25 @@ def snapshot(
         Path | None, typer.Option("--cluster", help="Instead of both: what `kubectl gputopo snapshot` wrote.")
     ] = None,
     resource: Annotated[str, typer.Option("--resource", help="The resource that pods ask for.")] = keys.GPU_RESOURCE,
+    node_type: NodeTypeOption = None,
 ) -> None:
     """Turn a cluster as it is now into a folder that `placement --trace` takes."""
     from benchmarks.placement.traces.files import BadTrace
+    from benchmarks.placement.traces.node_types import NodeTypes
     from benchmarks.placement.traces.snapshot import write_snapshot
 
     nodes, pods = (cluster, cluster) if cluster else (nodes, pods)
     if nodes is None or pods is None:
         refuse("say either --cluster, or --nodes and --pods")
     try:
-        found_nodes, found_pods = write_snapshot(nodes, pods, folder, resource)
+        size = write_snapshot(nodes, pods, folder, resource, NodeTypes.parse(node_type or ()))
     except BadTrace as wrong:
         refuse(str(wrong))
-    typer.echo(f"{found_nodes} nodes with GPUs, {found_pods} pods that ask for them: {folder}")
+    typer.echo(f"{size.nodes} nodes with GPUs, {size.pods} pods that ask for them: {folder}")
+    for assumption in size.assumptions:
+        how = "a guess; --node-type names another" if assumption.is_guess else "as given"
+        kind = assumption.kind
+        typer.echo(f"{assumption.nodes} nodes with {kind.gpus} × {kind.product} count as {assumption.node_type}: {how}")
 
 
 def report_placement(
@@ -163,7 +178,10 @@ def report_placement(
 def compare(
     source: Annotated[
         Path,
-        typer.Argument(metavar="FILE_OR_FOLDER", help="What `kubectl gputopo snapshot` wrote, or a folder made of it."),
+        typer.Argument(
+            metavar="FILE_OR_FOLDER",
+            help="What `kubectl gputopo snapshot` or `kubectl get nodes,pods -A -o json` wrote, or a folder made of it.",
+        ),
     ],
     page: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the page with its pictures there as well, as HTML.")
@@ -172,6 +190,7 @@ def compare(
         int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer orders and peers.")] = False,
+    node_type: NodeTypeOption = None,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,
@@ -183,6 +202,7 @@ def compare(
     from benchmarks.placement.report.command import prepare
     from benchmarks.placement.report.page import to_html, to_text
     from benchmarks.placement.traces.files import BadTrace
+    from benchmarks.placement.traces.node_types import NodeTypes
 
     if page:
         try:
@@ -191,7 +211,7 @@ def compare(
             refuse(f"{page.parent}: {failed.strerror}")
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
     try:
-        answer = ask(source, runs, jobs, quick=quick)
+        answer = ask(source, runs, jobs, quick=quick, node_types=NodeTypes.parse(node_type or ()))
     except (BadTrace, ProcessLost) as wrong:
         refuse(str(wrong))
     parts = parts_of(answer, what_was_cut(runs) if quick else "")

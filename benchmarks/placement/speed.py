@@ -74,6 +74,11 @@ class SpeedModel:
             self._best[key] = max(self._best_on(found, key) for found in dict.fromkeys(self._classes))
         return self._best[key]
 
+    def best_on_node_of(self, placed: Placed) -> float:
+        """Return the bus bandwidth of the best set of as many GPUs on the empty node; of pods on one node only."""
+        (node,) = {allotment.node for allotment in placed}
+        return _best_inside(self._classes[node], sum(allotment.mask.bit_count() for allotment in placed))
+
     def run_time(self, job: Job, placed: Placed) -> float:
         """Return the seconds that the job takes; `service_s` at its best bandwidth."""
         if not job.traffic_gb_per_s:

@@ -15,9 +15,10 @@ from benchmarks.placement.rows import ResultRow
 
 OBSERVE: Final = f"{PRODUCT}-observe"
 STOCK: Final = "stock-least"
+MOST_ALLOCATED: Final = "stock-most"
 NAMES: Final[Mapping[str, str]] = {
     STOCK: "kube-scheduler as it comes",
-    "stock-most": "kube-scheduler, fullest node first",
+    MOST_ALLOCATED: "kube-scheduler, fullest node first",
     "best-fit": "best fit",
     "fgd": "FGD",
     "hived": "HiveD",
@@ -25,7 +26,7 @@ NAMES: Final[Mapping[str, str]] = {
     PRODUCT: "gputopo, mode enforce",
 }
 """Policy → what people call it; in the order of the page."""
-QUICK: Final = (STOCK, "stock-most", OBSERVE, PRODUCT)
+QUICK: Final = (STOCK, MOST_ALLOCATED, OBSERVE, PRODUCT)
 ASKED_PCT: Final = 100.0
 """Where along the run pods and GPUs are counted: as many GPUs are asked for as there are."""
 
@@ -33,7 +34,8 @@ ASKED_PCT: Final = 100.0
 class Measure(Enum):
     """What is compared."""
 
-    BANDWIDTH = "bandwidth, % of the best"
+    BANDWIDTH = "bandwidth, % of the node's best"
+    GB_PER_S = "bandwidth, GB/s"
     PODS = "pods that fit"
     STRANDED = "GPUs stranded"
 
@@ -81,7 +83,7 @@ class GainMeasurement:
 
     def gain(self, measure: Measure, ours: str, theirs: str) -> Gain | None:
         """Return how much better the one policy is than the other; `None` where it could not be measured."""
-        mine, other = self._values[measure, ours], self._values[measure, theirs]
+        mine, other = (self._values.get((measure, policy), {}) for policy in (ours, theirs))
         better = paired(mine, other) if measure.more_is_better else paired(other, mine)
         if better is None:
             return None
@@ -107,7 +109,8 @@ _NOTHING = Interval(0.0, inf)
 
 def _by_seed(rows: Sequence[ResultRow], policy: str, measure: Measure, subject: Subject) -> dict[int, float]:
     metric, x, factor = {
-        Measure.BANDWIDTH: ("bandwidth_ratio_mean", None, 100.0),
+        Measure.BANDWIDTH: ("node_type_ratio_mean", None, 100.0),
+        Measure.GB_PER_S: ("bandwidth_gb_per_s_mean", None, 1.0),
         Measure.PODS: ("pods_placed", ASKED_PCT, 1.0),
         Measure.STRANDED: ("fragmentation_pct", ASKED_PCT, subject.gpus / 100),
     }[measure]

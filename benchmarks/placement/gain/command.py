@@ -8,17 +8,25 @@ from benchmarks.placement.command import FIRST_SEED
 from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, GainMeasurement
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import opened, subject_of
-from benchmarks.placement.gain.words import all_figures, in_short, what_it_does_not_say, what_was_asked
+from benchmarks.placement.gain.words import (
+    all_figures,
+    in_short,
+    verdict,
+    what_it_does_not_say,
+    what_to_install,
+    what_was_asked,
+)
 from benchmarks.placement.report.page import Part, ReportFigure
 from benchmarks.placement.runner import Cell, run_cells
+from benchmarks.placement.traces.node_types import NodeTypes
 from benchmarks.placement.traces.openb import OpenbTrace
 
 SEEDS, QUICK_SEEDS = 10, 3
 
 
-def ask(source: Path, seeds: int, jobs: int, *, quick: bool) -> GainMeasurement:
+def ask(source: Path, seeds: int, jobs: int, *, quick: bool, node_types: NodeTypes | None = None) -> GainMeasurement:
     """Run the experiment on a snapshot or on a trace folder; raises `BadTrace`, `ProcessLost`."""
-    with opened(source) as folder:
+    with opened(source, node_types) as folder:
         subject = subject_of(source, folder)
         trace = OpenbTrace(folder)
         (workload,) = trace.workloads
@@ -42,7 +50,9 @@ def parts_of(answer: GainMeasurement, cut: str) -> list[Part]:
     }
     return [
         *what_was_asked(answer),
+        *verdict(answer),
         *in_short(answer),
+        *what_to_install(answer),
         *all_figures(answer),
         *(ReportFigure(name, svg, on_paper=False) for name, svg in pictures.items() if svg),
         *what_it_does_not_say(answer, cut),

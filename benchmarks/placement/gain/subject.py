@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.placement.scenarios.inflation import is_wired
 from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.node_types import Assumption, NodeTypes, read_assumptions
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
 
@@ -27,16 +28,22 @@ class Subject:
     """That ask for GPUs."""
     pods_of_several: int
     """That ask for two GPUs or more."""
+    assumptions: tuple[Assumption, ...] = ()
+    """What is assumed of nodes without an agent."""
 
 
 @contextmanager
-def opened(source: Path) -> Iterator[Path]:
+def opened(source: Path, node_types: NodeTypes | None = None) -> Iterator[Path]:
     """Give the trace folder of a snapshot, made for the time being, or the folder itself; raises `BadTrace`."""
     if source.is_dir():
+        if node_types and node_types.given:
+            raise BadTrace(
+                f"{source}: --node-type is for snapshots; the folder has a column `topology` of node_list.csv"
+            )
         yield source
         return
     with TemporaryDirectory() as made:
-        write_snapshot(source, source, Path(made))
+        write_snapshot(source, source, Path(made), node_types=node_types)
         yield Path(made)
 
 
@@ -57,4 +64,5 @@ def subject_of(source: Path, folder: Path) -> Subject:
         wired_nodes=sum(is_wired(server.topology) for server in servers),
         pods=len(pods),
         pods_of_several=sum(gpus > 1 for gpus in pods),
+        assumptions=read_assumptions(folder),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, Gain, GainMeasurement, Measure
+from benchmarks.placement.gain.answer import MOST_ALLOCATED, NAMES, OBSERVE, STOCK, Gain, GainMeasurement, Measure
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.tables import table
+from benchmarks.placement.traces.node_types import Assumption
 
 TITLE = "What would gputopo change on this cluster?"
 RULE_OF_GPUS = (
@@ -13,8 +14,16 @@ RULE_OF_GPUS = (
 )
 DIGITS = 1
 MISSING = "–"
+UNIFORM_PCT = 99.95
+"""From here on all sets of a node count as equally fast."""
+INSTALLED = {
+    OBSERVE: "agents and the extender, mode observe; NVIDIA's device plugin stays",
+    PRODUCT: "the same in mode enforce: gputopo's device plugin instead of NVIDIA's",
+}
+_SHORT_UNITS = {Measure.GB_PER_S: "GB/s", Measure.BANDWIDTH: "% of their node's best"}
 _UNITS = {
     Measure.BANDWIDTH: ("points more", "points less"),
+    Measure.GB_PER_S: ("GB/s more", "GB/s less"),
     Measure.PODS: ("more", "fewer"),
     Measure.STRANDED: ("fewer", "more"),
 }
@@ -35,6 +44,54 @@ def what_was_asked(answer: GainMeasurement) -> list[str]:
             f"{_times(answer.seeds)}."
         ),
     ]
+
+
+def verdict(answer: GainMeasurement) -> list[str]:
+    """Return the answer in two sentences: what changes in bandwidth, and in packing."""
+    return [f"**In short:** {_bandwidth_in_short(answer)} {_packing_in_short(answer)}"]
+
+
+def _bandwidth_in_short(answer: GainMeasurement) -> str:
+    share = answer.gain(Measure.BANDWIDTH, PRODUCT, STOCK)
+    speed = answer.gain(Measure.GB_PER_S, PRODUCT, STOCK)
+    if share is None or speed is None:
+        return f"Nothing is known of the gain in bandwidth: {_why_not_measured(answer)}."
+    if min(share.ours, share.theirs) >= UNIFORM_PCT:
+        return "Your fleet is uniform: any GPUs of a node are as fast as any others, so there is no gain in bandwidth."
+    certain = [gain for gain in (speed, share) if gain.is_certain]
+    if not certain:
+        return f"There is no gain in bandwidth that {_runs(answer.seeds)} can tell."
+    had = " and ".join(f"{gain.ours:.0f} instead of {gain.theirs:.0f} {_SHORT_UNITS[gain.measure]}" for gain in certain)
+    return f"Pods of several GPUs get {had}."
+
+
+def _packing_in_short(answer: GainMeasurement) -> str:
+    rival = "kube-scheduler's MostAllocated"
+    gain = answer.gain(Measure.PODS, PRODUCT, MOST_ALLOCATED)
+    if gain is None:
+        return ""
+    if not gain.is_certain:
+        return f"Packing is equal to {rival}."
+    more, less = _UNITS[Measure.PODS]
+    size = abs(gain.better_by.mean)
+    return f"{size:.{DIGITS}f} {more if gain.better_by.mean > 0 else less} pods fit than with {rival}."
+
+
+def what_to_install(answer: GainMeasurement) -> list[str]:
+    """Return a table: what each part of the gain needs."""
+    measures = [measure for measure in Measure if answer.gain(measure, PRODUCT, STOCK)]
+    lines = []
+    for mode, needs in INSTALLED.items():
+        if mode in answer.policies:
+            gains = [answer.gain(measure, mode, STOCK) for measure in measures]
+            lines.append([needs, *(_by_how_much(gain) if gain else MISSING for gain in gains)])
+    head = ["installed", *(measure.value for measure in measures)]
+    return ["## What each part of the gain needs", f"Differences from {NAMES[STOCK]}.", table(head, lines)]
+
+
+def _by_how_much(gain: Gain) -> str:
+    more, less = _UNITS[gain.measure]
+    return f"{abs(gain.better_by.mean):.{DIGITS}f} {more if gain.better_by.mean >= 0 else less}"
 
 
 def in_short(answer: GainMeasurement) -> list[str]:
@@ -75,13 +132,14 @@ def what_it_does_not_say(answer: GainMeasurement, quick: str = "") -> list[str]:
     if not subject.wired_nodes:
         limits.append(
             "Nothing is known of how these GPUs are wired, so nothing is said of bandwidth. Let the agents run first, or "
-            "write the column `topology` of `node_list.csv`."
+            "name the node types with `--node-type`."
         )
     elif subject.wired_nodes < subject.nodes:
         limits.append(
             f"Of {subject.nodes - subject.wired_nodes} of {subject.nodes} nodes nobody knows the wires. They count as "
             "machines without NVLink."
         )
+    limits += [_assumption(assumption) for assumption in subject.assumptions]
     if OBSERVE not in answer.policies:
         limits.append(
             "Some pods share a GPU. Mode observe is left out, since NVIDIA's device plugin hands out whole GPUs."
@@ -92,8 +150,8 @@ def what_it_does_not_say(answer: GainMeasurement, quick: str = "") -> list[str]:
         )
     limits += [
         (
-            "Bandwidth is gputopo's own prediction, the same for all policies, over that of the best set in the empty cluster. "
-            "All pods that found a place count, until 130 % of the GPUs were asked for."
+            "Bandwidth is gputopo's own prediction, the same for all policies. The best of a node is that of its best set of as "
+            "many GPUs when it is empty. All pods that found a place count, until 130 % of the GPUs were asked for."
         ),
         "Bandwidth is not run time: a job that hardly communicates gains little.",
         (
@@ -112,15 +170,31 @@ def what_it_does_not_say(answer: GainMeasurement, quick: str = "") -> list[str]:
 
 def _sentence(answer: GainMeasurement, measure: Measure, gain: Gain | None) -> str:
     if gain is None:
-        why = "no pod asks for several" if not answer.subject.pods_of_several else "the wires are not known"
-        return f"**Bandwidth between GPUs**: not measured, {why}."
+        return f"**{_capital(measure.value)}**: not measured, {_why_not_measured(answer)}."
     had = f"{gain.ours:.{DIGITS}f}, and {gain.theirs:.{DIGITS}f} with {NAMES[STOCK]}"
     subject = {
-        Measure.BANDWIDTH: f"**Bandwidth** of pods of several GPUs, in percent of the best there is: {had}",
+        Measure.BANDWIDTH: f"**Bandwidth** of pods of several GPUs, in percent of the best of their node: {had}",
+        Measure.GB_PER_S: f"**Bandwidth** of pods of several GPUs, in GB/s: {had}",
         Measure.PODS: f"**Pods that fit**, of {answer.arrived:.{DIGITS}f}: {had}",
         Measure.STRANDED: f"**GPUs stranded**, of {answer.subject.gpus}: {had}",
     }[measure]
     return f"{subject}. {_difference(answer, gain)}"
+
+
+def _why_not_measured(answer: GainMeasurement) -> str:
+    return "the wires are not known" if answer.subject.pods_of_several else "no pod requests several GPUs"
+
+
+def _assumption(assumption: Assumption) -> str:
+    kind, how = assumption.kind, "a guess from product and number" if assumption.is_guess else "as given"
+    return (
+        f"{assumption.nodes} nodes with {kind.gpus} × {_quoted(kind.product) or 'GPUs without a label'} count as "
+        f"`{_quoted(assumption.node_type)}`: {how}. Other wiring gives other figures; `--node-type` names it."
+    )
+
+
+def _runs(seeds: int) -> str:
+    return "one run" if seeds == 1 else f"{seeds} runs"
 
 
 def _beside_the_best(answer: GainMeasurement, measure: Measure) -> str:

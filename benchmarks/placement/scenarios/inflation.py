@@ -6,8 +6,9 @@ arrivals at which the requested GPUs round to x percent of the cluster's. A smal
 before the first that requests more counts. `allocation_pct` and `fragmentation_pct` are of all GPUs, and
 `fragmentation_ratio_pct` is of the idle ones, by FGD's own measure of fragmentation. `pods_placed` of `pods_arrived` are
 those that request GPUs. The trace may tell how nodes are wired. Then `bandwidth_ratio_mean` is the predicted bandwidth of
-pods of several GPUs over that of the best set there is. `bandwidth_ratio_quantile` is how it spreads. `fits_nowhere`
-counts pods that not even an empty node would take, if any came.
+pods of several GPUs over that of the best set there is. `bandwidth_ratio_quantile` is how it spreads.
+`bandwidth_gb_per_s_mean` is that bandwidth itself, and `node_type_ratio_mean` is it over that of the best set of the pod's
+own node. `fits_nowhere` counts pods that not even an empty node would take, if any came.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Inflation:
         along = [ResultRow(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
         whole = {
             "bandwidth_ratio_mean": mean(wires.ratios),
+            "bandwidth_gb_per_s_mean": mean(wires.gb_per_s),
+            "node_type_ratio_mean": mean(wires.node_type_ratios),
             "fits_nowhere": float(fits_nowhere) if fits_nowhere else nan,
         }
         spread = quantile_rows(workload, policy, seed, "bandwidth_ratio", wires.ratios)
@@ -136,12 +139,17 @@ class _Wires:
         known = any(is_wired(node.server.topology) for node in cluster.nodes)
         self.communication = Communication.HEAVY if known else Communication.NONE
         self.ratios: list[float] = []
+        self.gb_per_s: list[float] = []
+        self.node_type_ratios: list[float] = []
         self._speed = SpeedModel(cluster) if known else None
 
     def saw(self, job: Job, placed: Placed) -> None:
         """Take note of where a job went."""
         if self._speed is not None and job.gpus > 1:
-            self.ratios.append(self._speed.bandwidth(placed) / self._speed.best_bandwidth(job))
+            bandwidth = self._speed.bandwidth(placed)
+            self.gb_per_s.append(bandwidth)
+            self.ratios.append(bandwidth / self._speed.best_bandwidth(job))
+            self.node_type_ratios.append(bandwidth / self._speed.best_on_node_of(placed))
 
 
 def is_wired(node: NodeTopology) -> bool:

@@ -1,20 +1,23 @@
 """A cluster as it is now, as a trace: what `kubectl get nodes,pods -o json` says becomes a folder in the form of openb.
 
 Nodes with GPUs are kept, less the CPU and memory that pods without GPUs hold there, and with the wires that their agents
-published. Pods that ask for whole GPUs are kept, waiting or running. Their names stay; nothing else of them is written.
+published. Nodes without an agent get those of their node type, which the user names or which is guessed. Pods that request
+whole GPUs are kept, waiting or running. Their names stay; nothing else of them is written.
 """
 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
 
 from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.node_types import Assumption, NodeKind, NodeTypes, write_assumptions
 from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import quantity, requests
@@ -32,8 +35,29 @@ NODE_LIST, POD_LIST = "node_list.csv", "pod_list_now.csv"
 _MIB = 2**20
 
 
-def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.GPU_RESOURCE) -> tuple[int, int]:
-    """Write the folder and return how many nodes and pods it holds; both files may be one. Raises `BadTrace`."""
+@dataclass(frozen=True, slots=True)
+class SnapshotSize:
+    """What a folder holds."""
+
+    nodes: int
+    """Those with GPUs."""
+    pods: int
+    """Those that request GPUs."""
+    assumptions: tuple[Assumption, ...] = ()
+    """What is assumed of nodes without an agent."""
+
+
+def write_snapshot(
+    nodes: Path,
+    pods: Path,
+    folder: Path,
+    resource: str = keys.GPU_RESOURCE,
+    node_types: NodeTypes | None = None,
+) -> SnapshotSize:
+    """Write the folder and return what it holds; both files may be one. Raises `BadTrace`.
+
+    `node_types`: what to assume of nodes without an agent; guesses by default.
+    """
     found_pods = _read(pods)
     found_nodes = found_pods if nodes == pods else _read(nodes)
     all_pods = [pod for pod in found_pods.pods if not has_ended(pod)]
@@ -43,7 +67,15 @@ def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.G
     models = {node.metadata.name: _model(node) for node in gpu_nodes}
     beside = [pod for pod in all_pods if not _asked(pod).get(resource)]
     left = [(node.metadata.name, *_left(node, beside), _amount(node, resource)) for node in gpu_nodes]
-    wires = {node.metadata.name: _wires(node, _amount(node, resource)) for node in gpu_nodes}
+    published = {node.metadata.name: _wires(node, _amount(node, resource)) for node in gpu_nodes}
+    kinds = {
+        node.metadata.name: NodeKind(models[node.metadata.name], _amount(node, resource))
+        for node in gpu_nodes
+        if keys.TOPOLOGY not in (node.metadata.annotations or {})
+    }
+    assumed = (node_types or NodeTypes()).of(Counter(kinds.values()))
+    by_kind = {assumption.kind: topology for assumption, topology in assumed.items()}
+    wires = published | {name: by_kind.get(kind) for name, kind in kinds.items()}
     found = [
         (pod.metadata.name, *_cpu_and_memory([pod]), gpus, 1000, "|".join(_welcome(pod, sorted({*models.values()}))))
         for pod in all_pods
@@ -55,7 +87,9 @@ def write_snapshot(nodes: Path, pods: Path, folder: Path, resource: str = keys.G
     offered = [(name, *amounts, models[name], machines.get(name, "")) for name, *amounts in left]
     _write(folder / NODE_LIST, ("sn", "cpu_milli", "memory_mib", "gpu", "model", "topology"), offered)
     _write(folder / POD_LIST, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), found)
-    return len(gpu_nodes), len(found)
+    if assumed:
+        write_assumptions(folder, [*assumed])
+    return SnapshotSize(len(gpu_nodes), len(found), tuple(assumed))
 
 
 def _read(path: Path) -> Snapshot:

@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, STOCK, GainMeasurement, Measure
+from benchmarks.placement.gain.answer import MOST_ALLOCATED, NAMES, OBSERVE, STOCK, GainMeasurement, Measure
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import Subject
-from benchmarks.placement.gain.words import RULE_OF_GPUS, all_figures, in_short
+from benchmarks.placement.gain.words import RULE_OF_GPUS, all_figures, in_short, verdict, what_to_install
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.page import to_html, to_text
 from benchmarks.placement.rows import ResultRow, quantile_rows
-from tests.benchmarks.placement.test_snapshot import node, pod
+from tests.benchmarks.placement.test_snapshot import labelled, node, pod
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
 from topology.formats.catalog import machine
@@ -41,7 +41,8 @@ def rows(policy: str, placed: tuple[float, ...], ratio: float | None = 0.5) -> l
         values = {"pods_placed": count, "pods_arrived": 20.0, "fragmentation_pct": 10.0, "allocation_pct": 90.0}
         found += [ResultRow("now", policy, seed, metric, 100.0, value) for metric, value in values.items()]
         if ratio is not None:
-            found.append(ResultRow("now", policy, seed, "bandwidth_ratio_mean", None, ratio))
+            found.append(ResultRow("now", policy, seed, "node_type_ratio_mean", None, ratio))
+            found.append(ResultRow("now", policy, seed, "bandwidth_gb_per_s_mean", None, 100 * ratio))
             found += quantile_rows("now", policy, seed, "bandwidth_ratio", [ratio / 2, ratio])
     return found
 
@@ -71,10 +72,10 @@ def test_words_claim_no_more_than_the_runs_show(
 
 
 def test_gains_are_of_the_unit_that_people_count_in() -> None:
-    """Percent of the best bandwidth, and GPUs of the cluster's: a tenth of 32."""
+    """Percent of the node's best bandwidth, GB/s, and GPUs of the cluster's: a tenth of 32."""
     answer = GainMeasurement(subject(), rows(PRODUCT, (18, 18), 0.75) + rows(STOCK, (18, 18)), 2)
     found = {measure: answer.gain(measure, PRODUCT, STOCK) for measure in Measure}
-    assert [(gain.ours, gain.theirs) for gain in found.values() if gain] == [(75, 50), (18, 18), (3.2, 3.2)]
+    assert [(gain.ours, gain.theirs) for gain in found.values() if gain] == [(75, 50), (75, 50), (18, 18), (3.2, 3.2)]
     assert answer.best_of_others(Measure.PODS) == STOCK
 
 
@@ -97,7 +98,7 @@ def test_a_picture_is_xml_with_a_mark_and_a_name_for_each_policy(draw: Callable[
     assert [name for name in NAMES.values() if name in labels] == [NAMES[policy] for policy in NAMES if policy in ran]
     series = [line for line in tree.iter(f"{SVG}polyline") if line.get("class") == "series"]
     points = [*tree.iter(f"{SVG}circle")]
-    assert (len(series), len(points)) == ((0, 3 * len(ran)) if draw is intervals else (len(ran), 0))
+    assert (len(series), len(points)) == ((0, len(Measure) * len(ran)) if draw is intervals else (len(ran), 0))
 
 
 def test_a_curve_goes_through_what_was_measured() -> None:
@@ -130,8 +131,8 @@ def test_without_wires_nothing_is_said_or_drawn_of_bandwidth() -> None:
     answer = GainMeasurement(subject(wired=0), rows(PRODUCT, (18, 18), None) + rows(STOCK, (17, 17), None), 2)
     assert bandwidth_spread(answer) is None
     text = to_text(parts_of(answer, ""))
-    assert "Bandwidth between GPUs: not measured, the wires are not known." in text
-    assert "Let the agents run first" in text
+    assert "Nothing is known of the gain in bandwidth: the wires are not known." in text
+    assert "Let the agents run first, or name the node types with --node-type" in text.replace("\n  ", " ")
     assert Measure.BANDWIDTH.value not in intervals(answer)
 
 
@@ -140,6 +141,65 @@ def test_the_page_says_who_chooses_the_gpus() -> None:
     answer = GainMeasurement(subject(), [*rows(PRODUCT, (1.0, 2.0)), *rows(STOCK, (1.0, 2.0))], 2)
     assert RULE_OF_GPUS in all_figures(answer)
     assert "random order" in RULE_OF_GPUS
+
+
+def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18)) -> str:
+    """Return the verdict on two runs with these parts of the best bandwidth, and as many pods with MostAllocated as placed."""
+    runs = rows(PRODUCT, (18, 18), ours) + rows(STOCK, (17, 17), theirs) + rows(MOST_ALLOCATED, placed, theirs)
+    return "".join(verdict(GainMeasurement(subject(), runs, 2)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        (
+            1.0,
+            1.0,
+            "Your fleet is uniform: any GPUs of a node are as fast as any others, so there is no gain in bandwidth.",
+        ),
+        (0.9, 0.5, "Pods of several GPUs get 90 instead of 50 GB/s and 90 instead of 50 % of their node's best."),
+        (0.5, 0.9, "Pods of several GPUs get 50 instead of 90 GB/s and 50 instead of 90 % of their node's best."),
+        (0.5, 0.5, "There is no gain in bandwidth that 2 runs can tell."),
+    ],
+    ids=["uniform", "gain", "loss", "equal"],
+)
+def test_the_verdict_says_what_changes_in_bandwidth(ours: float, theirs: float, words: str) -> None:
+    """In words, and a loss as well as a gain."""
+    assert words in short(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("placed", "words"),
+    [
+        ((18, 18), "Packing is equal to kube-scheduler's MostAllocated."),
+        ((16, 16), "2.0 more pods fit than with kube-scheduler's MostAllocated."),
+        ((19, 19), "1.0 fewer pods fit than with kube-scheduler's MostAllocated."),
+    ],
+)
+def test_the_verdict_compares_packing_with_the_scheduler_that_packs(placed: tuple[float, ...], words: str) -> None:
+    """It costs nothing to set, so it is the rival."""
+    assert words in short(1.0, 1.0, placed)
+
+
+def test_a_table_says_what_each_part_of_the_gain_needs() -> None:
+    """Mode observe keeps NVIDIA's plugin; mode enforce replaces it."""
+    runs = rows(PRODUCT, (18, 18), 0.75) + rows(OBSERVE, (18, 18), 0.5) + rows(STOCK, (17, 17), 0.5)
+    table = what_to_install(GainMeasurement(subject(), runs, 2))[-1].split("\n")
+    assert [line.split(" | ")[1:3] for line in table[2:]] == [
+        ["0.0 points more", "0.0 GB/s more"],
+        ["25.0 points more", "25.0 GB/s more"],
+    ]
+
+
+def test_what_is_guessed_stands_on_the_page(tmp_path: Path) -> None:
+    """With the option that names another node type."""
+    items = [labelled(f"n{i}", 8, "Tesla-V100-SXM2-32GB") for i in range(2)] + [pod("p", 2)]
+    (tmp_path / "now.json").write_text(json.dumps({"kind": "List", "items": items}))
+    guessed = compare(tmp_path / "now.json", "--quick").stdout.replace("\n  ", " ")
+    assert "2 nodes with 8 × Tesla-V100-SXM2-32GB count as dgx-1v: a guess from product and number." in guessed
+    given = compare(tmp_path / "now.json", "--quick", "--node-type", "Tesla*=hgx-h100").stdout.replace("\n  ", " ")
+    assert "count as hgx-h100: as given." in given
+    assert "Your fleet is uniform" in given
 
 
 def test_a_quick_answer_says_what_was_cut() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.registry import SCENARIOS
 from benchmarks.placement.traces.files import BadTrace
+from benchmarks.placement.traces.node_types import GUESSES, Assumption, NodeKind, NodeTypes, read_assumptions
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
 from topology.annotations import keys
@@ -78,6 +80,86 @@ def test_wires_are_those_that_the_agents_published(tmp_path: Path) -> None:
     assert a.topology is b.topology
     assert a.topology.nvlinks(0, 3) == machine("dgx-1v").nvlinks(0, 3) == 2
     assert not c.topology.links
+
+
+def labelled(name: str, gpus: int, product: str) -> dict[str, Any]:
+    """Return a node whose GPUs have this product, and which no agent describes."""
+    made = node(name, gpus)
+    made["metadata"]["labels"] = {"nvidia.com/gpu.product": product}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("product", "gpus", "node_type"),
+    [
+        ("Tesla-V100-SXM2-32GB", 8, "dgx-1v"),
+        ("NVIDIA-A100-SXM4-80GB", 8, "dgx-a100"),
+        ("NVIDIA-A100-80GB-PCIe", 8, "a100-pcie-8-pairs"),
+        ("NVIDIA-H100-80GB-HBM3", 4, "h100-sxm5-4"),
+        ("NVIDIA-L4", 8, "l4-8"),
+        ("NVIDIA-L40S", 4, "l40s-4"),
+        ("NVIDIA-GB200", 4, "gb200-tray"),
+    ],
+)
+def test_a_node_without_an_agent_is_guessed_from_product_and_number(
+    tmp_path: Path, product: str, gpus: int, node_type: str
+) -> None:
+    """The wires are those of the machine that such nodes most often are."""
+    (server,) = snapshot(tmp_path, [labelled("a", gpus, product)], [pod("p", 1)]).servers()
+    assert server.topology.links == machine(node_type).links
+    (assumption,) = read_assumptions(tmp_path / "trace")
+    assert assumption == Assumption(NodeKind(product, gpus), 1, node_type, is_guess=True)
+
+
+@pytest.mark.parametrize(
+    ("product", "gpus"),
+    [("NVIDIA-H200-NVL", 8), ("NVIDIA-H100-PCIe", 8), ("NVIDIA-A100-SXM4-80GB", 7), ("NVIDIA-A10G", 4), ("", 8)],
+)
+def test_what_may_be_wired_in_many_ways_is_not_guessed(tmp_path: Path, product: str, gpus: int) -> None:
+    """Nothing is assumed of it."""
+    snapshot(tmp_path, [labelled("a", gpus, product)], [pod("p", 1)])
+    assert read_assumptions(tmp_path / "trace") == ()
+
+
+def test_an_agent_knows_better_than_a_guess(tmp_path: Path) -> None:
+    """Even where what it published cannot be used."""
+    described = labelled("a", 8, "NVIDIA-A100-SXM4-80GB")
+    described["metadata"]["annotations"] = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}
+    (server,) = snapshot(tmp_path, [described], [pod("p", 1)]).servers()
+    assert server.topology.links == machine("dgx-1v").links
+    assert read_assumptions(tmp_path / "trace") == ()
+
+
+def test_the_user_names_a_node_type_or_a_file(tmp_path: Path) -> None:
+    """It counts instead of a guess, for all products that match."""
+    text = tmp_path / "topo.json"
+    text.write_text(encode_topology(machine("h100-nvl-8-pairs")))
+    kinds = {NodeKind("NVIDIA-A100-SXM4-80GB", 8): 3, NodeKind("NVIDIA-H100-NVL", 8): 1}
+    assumed = NodeTypes.parse([f"NVIDIA-H100*={text}", "*A100*=hgx-h800"]).of(kinds)
+    assert [assumption.node_type for assumption in assumed] == ["hgx-h800", str(text)]
+    assert [len(topology) for topology in assumed.values()] == [8, 8]
+    assert not any(assumption.is_guess for assumption in assumed)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("NVIDIA-A100-SXM4-80GB", "write PRODUCT=NODE_TYPE"),
+        ("=dgx-a100", "write PRODUCT=NODE_TYPE"),
+        ("NVIDIA-A100-SXM4-80GB=dgx-2", "dgx-2 has 16 GPUs, and such nodes have 8"),
+        ("NVIDIA-A100-SXM4-80GB=nothing", "nothing: no such file"),
+        ("Banana*=dgx-a100", "no node without an agent has this product; there are: NVIDIA-A100-SXM4-80GB"),
+    ],
+)
+def test_a_node_type_that_cannot_be_used_is_refused(word: str, reason: str) -> None:
+    """With what was given, and why."""
+    with pytest.raises(BadTrace, match=re.escape(reason)):
+        NodeTypes.parse([word]).of({NodeKind("NVIDIA-A100-SXM4-80GB", 8): 2})
+
+
+def test_every_guess_has_as_many_gpus_as_its_nodes() -> None:
+    """Of machines that are in the catalogue."""
+    assert all(len(machine(name)) == gpus for (_, gpus), name in GUESSES.items())
 
 
 def test_a_sick_gpu_is_no_part_of_the_machine(tmp_path: Path) -> None:
