@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from benchmarks.commands import comparison, drift, health, measure, optimum, performance, served, topology
+from extender.kit.help_groups import GroupedCommands
 
-app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None)
+TRY: Final = "Try"
+COMPARE: Final = "Compare placements"
+MEASURE: Final = "Measure hardware"
+COST: Final = "Measure gputopo"
+HEALTH: Final = "Simulate health"
+"""Headings of the help."""
+
+app = typer.Typer(add_completion=True, no_args_is_help=True, help=__doc__, rich_markup_mode=None, cls=GroupedCommands)
 
 
 def _print_version(wanted: bool) -> None:
@@ -33,38 +42,48 @@ def bench(
     """Take what stands before the command."""
 
 
-app.command(name="show")(topology.show)
-app.command(name="plan")(topology.plan_gpus)
-app.command(name="value")(topology.value)
-app.command(name="list")(topology.list_machines)
-app.command(name="health")(health.health)
-app.command(name="health-year")(health.health_year)
-
-
-@app.command()
+@app.command(rich_help_panel=TRY)
 def demo(
     serve: Annotated[bool, typer.Option("--serve", help="Stay, and leave the inspect page open.")] = False,
 ) -> None:
-    """Place pods on a simulated fleet through the real extender, next to what stock scheduling does."""
+    """Place pods on a simulated fleet. The real extender decides, next to stock scheduling."""
     from benchmarks.demo import run
 
     run(serve=serve)
 
 
-app.command(name="measure")(measure.measure)
-app.command(name="drift")(drift.drift)
-app.command(name="optimum")(optimum.optimum)
-app.command(name="latency")(performance.latency)
-app.command(name="scheduler")(performance.scheduler)
-app.command(name="state")(performance.state)
-app.command(name="curves")(performance.curves)
-app.command(name="monitoring")(performance.monitoring)
-app.command(name="bandwidth")(comparison.bandwidth)
-app.command(name="placement")(comparison.placement)
-app.command(name="served")(served.served)
-app.command(name="snapshot")(comparison.snapshot)
-app.command(name="compare")(comparison.compare)
-app.command(name="report")(comparison.report_placement)
+_COMMANDS: Final[Mapping[str, Mapping[str, Callable[..., None]]]] = {
+    TRY: {
+        "show": topology.show,
+        "plan": topology.plan_gpus,
+        "value": topology.value,
+        "list": topology.list_machines,
+    },
+    COMPARE: {
+        "compare": comparison.compare,
+        "snapshot": comparison.snapshot,
+        "placement": comparison.placement,
+        "report": comparison.report_placement,
+        "optimum": optimum.optimum,
+        "served": served.served,
+    },
+    MEASURE: {
+        "measure": measure.measure,
+        "drift": drift.drift,
+        "bandwidth": comparison.bandwidth,
+        "monitoring": performance.monitoring,
+    },
+    COST: {
+        "latency": performance.latency,
+        "scheduler": performance.scheduler,
+        "state": performance.state,
+        "curves": performance.curves,
+    },
+    HEALTH: {"health": health.health, "health-year": health.health_year},
+}
+for _heading, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(name=_name, rich_help_panel=_heading)(_command)
 
 
 def main() -> None:

@@ -39,6 +39,30 @@ def test_every_option_is_explained_by_a_sentence(script: EntryPoint) -> None:
 
 
 @pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
+def test_each_command_is_described_in_fifty_letters(script: EntryPoint) -> None:
+    """The list of commands cuts none of them off."""
+    for name, command in getattr(get_command(app_of(script)), "commands", {}).items():
+        described = command.get_short_help_str(1000)
+        assert len(described) <= 50, (name, described)
+        assert described.endswith("."), (name, described)
+
+
+@pytest.mark.parametrize("name", ["kubectl-gputopo", "gputopo-bench"])
+def test_commands_stand_under_headings(name: str) -> None:
+    """Each of them once, in columns of one width."""
+    (script,) = (script for script in OURS if script.name == name)
+    command: Any = get_command(app_of(script))
+    shown = CliRunner().invoke(app_of(script), ["--help"]).stdout.partition("Options:")[2].split("\n\n")[1:]
+    listed = [line.split()[0] for part in shown for line in part.strip().splitlines()[1:]]
+    assert sorted(listed) == sorted(command.commands)
+    assert len(shown) > 2
+    assert (
+        len({len(line) - len(line[2:].partition(" ")[2].lstrip()) for part in shown for line in part.splitlines()[1:]})
+        == 1
+    )
+
+
+@pytest.mark.parametrize("script", OURS, ids=lambda script: script.name)
 def test_each_command_says_its_version(script: EntryPoint) -> None:
     """As people who report something are asked for it."""
     said = CliRunner().invoke(app_of(script), ["--version"])

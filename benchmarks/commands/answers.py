@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -17,8 +17,15 @@ class AnswerFormat(StrEnum):
     TEXT = "text"
 
 
-def reply(output: AnswerFormat, document: dict[str, Any], text: str) -> None:
-    """Print the answer in the form that was asked for."""
+OutputOption = Annotated[
+    AnswerFormat | None,
+    typer.Option("--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."),
+]
+
+
+def reply(output: AnswerFormat | None, document: dict[str, Any], text: str) -> None:
+    """Print the answer in this form; `None`: text where a person looks on, else JSON."""
+    output = output or (AnswerFormat.TEXT if sys.stdout.isatty() else AnswerFormat.JSON)
     if output is AnswerFormat.JSON:
         print_json(document)
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, print_json, refuse, reply
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource
 from topology.annotations import keys
@@ -30,9 +31,9 @@ def bandwidth(
         list[Path] | None, typer.Option("--topologies", help="Folder with the topologies that the table names.")
     ] = None,
     more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further folders.")] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Compare predicted bandwidth with published measurements, fitted and unseen ones."""
+    """Compare predicted with measured bandwidth. The measurements are published ones, fitted and unseen."""
     from benchmarks.accuracy.bandwidth import as_text, compare, summarise
     from benchmarks.accuracy.measurements import UnreadableMeasurements, default_table, read_measurements
 
@@ -80,7 +81,7 @@ def placement(
     ] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Place the same jobs by gputopo and by its peers' rules, and compare the results."""
+    """Place the same jobs by gputopo and by its peers. All policies meet the same jobs."""
     from benchmarks.placement.command import COMPARED, BadExperiment, experiment_of, metrics_of, summary
     from benchmarks.placement.policies import UnknownPolicy
     from benchmarks.placement.processes import ProcessLost
@@ -119,7 +120,7 @@ def snapshot(
     resource: Annotated[str, typer.Option("--resource", help="The resource that pods ask for.")] = keys.GPU_RESOURCE,
     node_type: NodeTypeOption = None,
 ) -> None:
-    """Turn a cluster as it is now into a folder that `placement --trace` takes."""
+    """Turn a cluster into a folder for `placement`. Give it as --trace."""
     from benchmarks.placement.traces.files import BadTrace
     from benchmarks.placement.traces.node_types import NodeTypes
     from benchmarks.placement.traces.snapshot import write_snapshot
@@ -153,7 +154,7 @@ def report_placement(
     ] = os.cpu_count() or 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Run the placement experiments, and write a page with tables, figures and raw data."""
+    """Run the placement experiments, and write a page. It has tables, figures and raw data."""
     from benchmarks.placement.processes import ProcessLost
     from benchmarks.placement.registry import SCENARIOS
     from benchmarks.placement.report.command import BadRows, measure, prepare, read_measured, write_page
@@ -175,6 +176,15 @@ def report_placement(
     reply(output, document, f"{folder / 'report.html'}")
 
 
+class GainFormat(StrEnum):
+    """What `compare` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+    """A page with pictures that needs no network."""
+
+
 def compare(
     source: Annotated[
         Path,
@@ -183,9 +193,6 @@ def compare(
             help="What `kubectl gputopo snapshot` or `kubectl get nodes,pods -A -o json` wrote, or a folder made of it.",
         ),
     ],
-    page: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page with its pictures there as well, as HTML.")
-    ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Orders of arrival; 10, or 3 with --quick.")
     ] = None,
@@ -194,30 +201,29 @@ def compare(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,
+    output: Annotated[GainFormat, typer.Option("--output", "-o")] = GainFormat.TEXT,
 ) -> None:
-    """Report on one page what gputopo would gain on your cluster."""
-    from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, parts_of, what_was_cut
+    """Say what gputopo would change on your cluster. Nothing has to be installed there."""
+    from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, document_of, parts_of, what_was_cut
     from benchmarks.placement.gain.words import TITLE
     from benchmarks.placement.processes import ProcessLost
-    from benchmarks.placement.report.command import prepare
     from benchmarks.placement.report.page import to_html, to_text
     from benchmarks.placement.traces.files import BadTrace
     from benchmarks.placement.traces.node_types import NodeTypes
 
-    if page:
-        try:
-            prepare(page.parent)
-        except OSError as failed:
-            refuse(f"{page.parent}: {failed.strerror}")
     runs = seeds or (QUICK_SEEDS if quick else SEEDS)
     try:
         answer = ask(source, runs, jobs, quick=quick, node_types=NodeTypes.parse(node_type or ()))
     except (BadTrace, ProcessLost) as wrong:
         refuse(str(wrong))
     parts = parts_of(answer, what_was_cut(runs) if quick else "")
-    print(to_text(parts), end="")
-    if page:
-        page.write_text(to_html(TITLE, parts), encoding="utf-8")
+    match output:
+        case GainFormat.JSON:
+            print_json(document_of(answer))
+        case GainFormat.HTML:
+            print(to_html(TITLE, parts))
+        case GainFormat.TEXT:
+            print(to_text(parts), end="")
 
 
 def _words(listed: str | None) -> list[str]:

@@ -22,7 +22,7 @@ def drift(
     resource: Annotated[str, typer.Option("--resource", help="The resource that counts GPUs.")] = "nvidia.com/gpu",
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Compare the NVLink traffic of pods with the prediction. Exit 1 where it was higher."""
+    """Compare NVLink traffic with the prediction. It asks the agents. Exit 1 where it was higher."""
     from benchmarks.measure.drift import DriftVerdict, UnreadableRates, compare, read_rates
     from extender.cluster.state import ClusterState
     from extender.kubectl.reading import ask, read_state

@@ -22,7 +22,7 @@ def health(
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Show how a sequence of events changes the state of GPUs and of their links."""
+    """Show how events change the state of GPUs. Their links change, too."""
     try:
         facts = read_facts(file)
     except OSError as error:
@@ -52,7 +52,7 @@ def health_year(
     ] = False,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Simulate GPUs that become sick at published rates, and compare health policies."""
+    """Compare health policies over a simulated year. GPUs become sick at published rates."""
     from benchmarks.health.year.incidents import DAY, HOUR, FleetYear
     from benchmarks.health.year.kinds import KINDS
     from benchmarks.health.year.operators import Operator

@@ -40,7 +40,7 @@ def measure(
     context: Annotated[str | None, typer.Option("--context", help="Instead of the current context.")] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Run nccl-tests on an idle node of each type, one kind of GPU set after the other. Exit 1 if some failed.
+    """Run nccl-tests on an idle node of each type. One kind of GPU set comes after the other. Exit 1 if some failed.
 
     Each Job takes its whole node. All Jobs are removed at the end.
     """

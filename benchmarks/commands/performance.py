@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import OutputOption, refuse, reply
 
 Candidates = Annotated[
     int, typer.Option("--candidates", min=0, help="How many nodes filter passes on; 0: all that fit.")
@@ -30,9 +30,9 @@ def latency(
     worst: Annotated[
         bool, typer.Option("--worst", help="Measure also nodes that all differ, and nodes of random shapes.")
     ] = False,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Measure the verbs over HTTP, and a handler that only echoes the names."""
+    """Measure the verbs over HTTP. A handler that only echoes the names is measured, too."""
     from benchmarks.performance.latency import LatencyLoad, as_text, measure
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
@@ -66,9 +66,9 @@ def scheduler(
             "--kube-bin", envvar="GPUTOPO_KUBE_BIN", help="Folder with etcd, kube-apiserver and kube-scheduler."
         ),
     ] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Measure pods per second through a real kube-scheduler: with our extender, with a trivial one, and with none."""
+    """Measure pods per second with a real scheduler. It has our extender, a trivial one, or none."""
     from benchmarks.performance.throughput import IN_A_STORM, Stalled, ThroughputLoad, as_text, measure
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
@@ -89,9 +89,9 @@ def state(
         int, typer.Option("--events", min=0, help="Of a burst of changes, once it is ready; 0: no burst.")
     ] = 50_000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the burst takes.")] = 10,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Measure the extender's start, its memory, and the effect of a burst of events."""
+    """Measure the extender's start and memory. It also measures a burst of events."""
     from benchmarks.performance.state import as_text, measure
     from benchmarks.processes.process import NotReady
 
@@ -109,9 +109,9 @@ def curves(
     points: Annotated[
         str | None, typer.Option("--points", help="Where it is measured, rising: 1000,5000. Needs --of.")
     ] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Measure how the extender's CPU and memory grow with nodes, pods, node types, GPUs of a node, and waiting pods."""
+    """Measure how the extender's cost grows. It varies nodes, pods, node types, GPUs of a node, and waiting pods."""
     from benchmarks.performance.curves import POINTS, GrowthAxis, as_text, measure
     from benchmarks.processes.process import NotReady
 
@@ -135,9 +135,9 @@ def curves(
 def monitoring(
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long CPU is counted.")] = 300,
     scrapes: Annotated[int, typer.Option("--scrapes", min=1, help="How many are timed, one a second.")] = 60,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.JSON,
+    output: OutputOption = None,
 ) -> None:
-    """Measure what it costs a node that its agent samples the GPUs and is scraped, on whatever NVML is here."""
+    """Measure what sampling costs a node. The agent samples the GPUs of this machine and is scraped."""
     from benchmarks.performance.monitoring import NothingSampled, as_text, measure
     from benchmarks.processes.process import NotReady
 

@@ -26,7 +26,7 @@ def served(
     seeds: Annotated[int, typer.Option("--seeds", min=1)] = 1,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Run a trace of shared GPUs through the extender's own filter and bind, and through the simulator.
+    """Run a trace of shared GPUs through the extender. It compares the extender's own filter and bind with the simulator.
 
     Pods arrive until they request 130 % of all GPUs. Pods without GPUs are left out.
     """

@@ -78,7 +78,7 @@ def show(
     gpu_model: GpuModel = None,
     output: Annotated[ShowFormat, typer.Option("--output", "-o")] = ShowFormat.MATRIX,
 ) -> None:
-    """Show a topology as a matrix, as JSON, as a picture, or as the annotation of a simulated node."""
+    """Show the topology of a node. It prints a matrix, JSON, a picture, or the annotation of a simulated node."""
     node = _load(source, gpu_model)
     match output:
         case ShowFormat.MATRIX:
@@ -115,9 +115,12 @@ def plan_gpus(
         Path | None,
         typer.Option("--measured", help="Measured bandwidths to use instead of predictions, from `measure`."),
     ] = None,
-    output: Annotated[PlanFormat, typer.Option("--output", "-o")] = PlanFormat.JSON,
+    output: Annotated[
+        PlanFormat | None,
+        typer.Option("--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."),
+    ] = None,
 ) -> None:
-    """Choose the best GPUs of one node for a pod, or the GPU for its share. Exit 1 if none fits.
+    """Choose the best GPUs of one node for a pod. For a share it chooses one GPU. Exit 1 if none fits.
 
     A single GPU has no affinity and no bandwidth: both are null in the JSON.
     """
@@ -147,7 +150,7 @@ def plan_gpus(
     if output is PlanFormat.SVG:
         print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
     else:
-        reply(AnswerFormat(output), *_verdict(node, verdict, request))
+        reply(AnswerFormat(output) if output else None, *_verdict(node, verdict, request))
     if not isinstance(verdict, Placement):
         raise typer.Exit(1)
 
@@ -202,7 +205,7 @@ def value(
     gpu_model: GpuModel = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Show what free GPUs are worth to future pods, and what placing a pod of each size would cost."""
+    """Show what free GPUs are worth to future pods. It also shows what placing a pod of each size would cost."""
     node = _load(source, gpu_model)
     answer = explain_value(node, _free_mask(node, free), Weights(demand=_demand(demand)) if demand else Weights())
     reply(output, answer, describe_value(answer))

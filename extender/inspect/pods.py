@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.cluster.state import ClusterState
-from extender.inspect.inspection import Answer, PodInfo
+from extender.inspect.inspection import Answer, PodInfo, pod_infos
 from topology.annotations import keys
 
 
@@ -12,6 +12,20 @@ class PodPage(Answer):
 
     pods: list[PodInfo]
     next: str | None
+
+
+class PodList(Answer):
+    """All pods that request GPUs and have not ended."""
+
+    pods: tuple[PodInfo, ...]
+
+
+def pod_list(state: ClusterState, namespace: str | None) -> PodList:
+    """Return the pods of a namespace, `None` for all, in the order of their names."""
+    pods = sorted(
+        (pod for pod in state.pods if not pod.stopped and namespace in (None, pod.key[0])), key=lambda pod: pod.key
+    )
+    return PodList(pods=tuple(pod_infos(state, pods)))
 
 
 def namespaces_with(state: ClusterState, name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Final, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -23,11 +23,12 @@ from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
 from extender.inspect.inspection import Explanation, NodeList
-from extender.inspect.pods import namespaces_with, what_counts
+from extender.inspect.pods import namespaces_with, pod_list, what_counts
 from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kit import logs
+from extender.kit.help_groups import GroupedCommands
 from extender.kubectl import extender_client, writing
 from extender.kubectl.form import Form, Output, say
 from extender.kubectl.hypothetical import pod_from, pod_of, read
@@ -51,6 +52,7 @@ from extender.kubectl.output import (
     print_node,
     print_nodes,
     print_pod,
+    print_pods,
     print_replay,
     print_status,
     print_top,
@@ -66,8 +68,15 @@ from topology.annotations import keys
 Told = TypeVar("Told", Explanation, Why)
 
 
+LOOK: Final = "Look"
+EXPLAIN: Final = "Explain"
+CHECK: Final = "Check"
+CHANGE: Final = "Change"
+"""Headings of the help."""
+
 app = typer.Typer(
     name="kubectl gputopo",
+    cls=GroupedCommands,
     help=__doc__,
     no_args_is_help=True,
     add_completion=False,
@@ -81,7 +90,7 @@ def plugin(print_version: Version = False) -> None:
     """Take what stands before the verb."""
 
 
-@verb(app, without=("scheduler_names",))
+@verb(app, LOOK, without=("scheduler_names",))
 def nodes(
     source: StateSource,
     form: Form,
@@ -98,13 +107,13 @@ def nodes(
         print_nodes(source.answer(extender_client.nodes, lambda: listed(source.state())), form)
 
 
-@verb(app, without=("scheduler_names",))
+@verb(app, LOOK, without=("scheduler_names",))
 def node(
     source: StateSource,
     form: Form,
     name: Name,
 ) -> None:
-    """Show one node: its links, who has its GPUs, and the bandwidth of the free ones."""
+    """Show the links of a node, and who has its GPUs. It also shows the bandwidth of the free ones."""
     detail = source.answer(
         lambda url: extender_client.node(url, name), lambda: inspection.node(source.state(), name, source.now)
     )
@@ -113,7 +122,21 @@ def node(
     print_node(detail, form)
 
 
-@verb(app, without=("tolerated_taints",))
+@verb(app, LOOK, without=("scheduler_names", "tolerated_taints"))
+def pods(
+    source: StateSource,
+    form: Form,
+    namespace: Namespace = None,
+    everywhere: Annotated[bool, typer.Option("-A", "--all-namespaces", help="The pods of all namespaces.")] = False,
+) -> None:
+    """List the pods that request GPUs, and their nodes."""
+    within = None if everywhere else namespace or source.place.namespace
+    print_pods(
+        source.answer(lambda url: extender_client.pods(url, within), lambda: pod_list(source.state(), within)), form
+    )
+
+
+@verb(app, LOOK, without=("tolerated_taints",))
 def pod(
     source: StateSource,
     form: Form,
@@ -121,7 +144,7 @@ def pod(
     watch: Watch = False,
     namespace: Namespace = None,
 ) -> None:
-    """Show one pod: its GPUs, or where it could go now, and why not elsewhere."""
+    """Show the GPUs of a pod, or where it could go. It also says why not elsewhere."""
     within = namespace or source.place.namespace
 
     def explained(state: ClusterState) -> Explanation:
@@ -140,7 +163,7 @@ def pod(
     _end(explanation)
 
 
-@verb(app, "why", without=("tolerated_taints",))
+@verb(app, EXPLAIN, "why", without=("tolerated_taints",))
 def why_not(
     source: StateSource,
     form: Form,
@@ -148,7 +171,7 @@ def why_not(
     node: Annotated[str, typer.Option("--node", help="This node only, with or without GPUs.")] = "",
     namespace: Namespace = None,
 ) -> None:
-    """Explain for each node why a pod does not fit, and what would help; for a placed pod, what its node was preferred to."""
+    """Explain for each node why a pod does not fit. It says what would help; for a placed pod, what its node was preferred to."""
     within = namespace or source.place.namespace
 
     def estimate() -> Why:
@@ -165,7 +188,7 @@ def why_not(
     _end(answer)
 
 
-@verb(app, "what-if", without=("tolerated_taints",))
+@verb(app, EXPLAIN, "what-if", without=("tolerated_taints",))
 def what_would_be(
     source: StateSource,
     form: Form,
@@ -185,7 +208,7 @@ def what_would_be(
     ] = None,
     namespace: Namespace = None,
 ) -> None:
-    """Show where a pod could go if it were created now, and why not elsewhere. Nothing is written."""
+    """Show where a new pod could go. It also says why not elsewhere. Nothing is written."""
     wants = {
         "required-affinity": required_affinity,
         "min-bandwidth": min_bandwidth,
@@ -218,30 +241,30 @@ def what_would_be(
     _end(explanation)
 
 
-@verb(app, "status")
+@verb(app, CHECK, "status")
 def show_status(source: StateSource, form: Form) -> None:
-    """Show the whole cluster, each problem, and what to do about it. Exit 1 if there is a problem."""
+    """Show each problem, and what to do about it. It begins with the cluster in numbers. Exit 1 if there is a problem."""
     answer = status(source.state(), source.control_plane())
     print_status(answer, form)
     if answer.findings:
         raise typer.Exit(1)
 
 
-@verb(app, "fragmentation", without=("extender", "scheduler_names"))
+@verb(app, EXPLAIN, "fragmentation", without=("extender", "scheduler_names"))
 def show_fragmentation(source: StateSource, form: Form) -> None:
-    """Show how many pods of each size fit now, how many would in an empty cluster, and which pods are in the way."""
+    """Show how many pods of each size fit now. It compares them with an empty cluster, and names the pods that are in the way."""
     answer = fragmentation(source.state())
     print_fragmentation(answer, form)
 
 
-@app.command("measured")
+@app.command("measured", rich_help_panel=LOOK)
 def show_measured(
     output: Format = Output.TABLE,
     no_headers: Headless = False,
     snapshot: SnapshotFile = None,
     extender: Url = None,
 ) -> None:
-    """Show measured and predicted bandwidth, largest difference first. Needs --extender."""
+    """Show measured and predicted bandwidth. The largest difference comes first. Needs --extender."""
     if snapshot is not None:
         fail(
             f"{snapshot} does not hold what was measured, as no snapshot does: ask a running extender, with --extender"
@@ -257,14 +280,14 @@ def show_measured(
         raise typer.Exit(1)
 
 
-@verb(app, "top", without=("extender", "scheduler_names", "tolerated_taints"))
+@verb(app, LOOK, "top", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_use(
     source: StateSource,
     form: Form,
     name: Annotated[str, typer.Argument(metavar="[NODE]", help="This node only.")] = "",
     idle: Annotated[bool, typer.Option("--idle", help="Only GPUs that a pod holds and does not use.")] = False,
 ) -> None:
-    """Show the use of each GPU and who holds it, from the agents' metrics. Exit 1 if no agent answers."""
+    """Show the use of each GPU, and who holds it. It reads the agents' metrics. Exit 1 if no agent answers."""
     heard, state = _heard(source, name), source.state()
     names = [node for node in inspection.node_names(state) if name in ("", node)]
     if name and not names:
@@ -285,16 +308,16 @@ def _heard(source: StateSource, node: str) -> AgentReadings:
     return source.place.use
 
 
-@verb(app, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
+@verb(app, CHECK, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_drift(source: StateSource, form: Form) -> None:
-    """Show the pods whose GPUs differ from the plan or from the ledger. Exit 1 if there are any."""
+    """Show pods whose GPUs differ from the plan. Also those whose GPUs differ from the ledger. Exit 1 if there are any."""
     answer = drift(source.state())
     print_drift(answer, form)
     if answer.differences:
         raise typer.Exit(1)
 
 
-@app.command("snapshot")
+@app.command("snapshot", rich_help_panel=CHECK)
 def take_snapshot(
     to: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or `-`.")],
     use: Annotated[bool, typer.Option("--use", help="Include the use of GPUs, from the agents, for `top`.")] = False,
@@ -302,7 +325,7 @@ def take_snapshot(
     context: Context = None,
     extender: Url = None,
 ) -> None:
-    """Write the cluster into a file for --snapshot, to examine it later or elsewhere. It holds no secrets."""
+    """Write the cluster into a file for --snapshot. Examine it later or elsewhere. It holds no secrets."""
     place = kubeconfig(file, context)
     snapshot = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
     if use:
@@ -314,9 +337,9 @@ def take_snapshot(
     say(f"{to}: {len(snapshot.nodes)} nodes, {len(snapshot.pods)} pods", to=sys.stderr)
 
 
-@verb(app, "replay", without=("extender", "tolerated_taints"))
+@verb(app, EXPLAIN, "replay", without=("extender", "tolerated_taints"))
 def decide_all(source: StateSource, form: Form) -> None:
-    """Place all waiting pods one after the other, by their GPUs alone. Nothing is written. Exit 1 if one still waits."""
+    """Show where all waiting pods would go. It places one after the other, by their GPUs alone. Exit 1 if one still waits."""
     answer = replay(source.state(), source.now)
     print_replay(answer, form)
     if any(not step.pod.node for step in answer.steps):
@@ -324,8 +347,8 @@ def decide_all(source: StateSource, form: Form) -> None:
 
 
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
-    app.command()(_write)
-app.command("cleanup")(writing.clean_up)
+    app.command(rich_help_panel=CHANGE)(_write)
+app.command("cleanup", rich_help_panel=CHANGE)(writing.clean_up)
 
 
 def main() -> None:

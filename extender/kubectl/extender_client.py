@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from extender.inspect.control_plane import ExtenderInfo
-from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage
+from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage, PodInfo
 from extender.inspect.measured import MeasuredReport
-from extender.inspect.pods import PodPage
+from extender.inspect.pods import PodList, PodPage
 from extender.inspect.why import NodeVerdict, Why
 
 Shown = TypeVar("Shown", NodePage, NodeDetail, PodPage, Explanation, Why, MeasuredReport, ExtenderInfo)
@@ -47,6 +47,20 @@ def node(url: str, name: str) -> NodeDetail | None:
 def explain(url: str, namespace: str, name: str) -> Explanation | None:
     """Return where a pod could go and why not elsewhere, `None` where it is not known; raises `ExtenderUnavailable`."""
     return _get(url, f"pods/{quote(namespace, safe='')}/{quote(name, safe='')}", Explanation)
+
+
+def pods(url: str, namespace: str | None) -> PodList:
+    """Return the pods of a namespace, `None` for all, page by page; raises `ExtenderUnavailable`."""
+    infos: list[PodInfo] = []
+    after: str | None = f"{namespace}/" if namespace else ""
+    while after is not None:
+        page = _get(url, f"pods?{urlencode({'limit': 200, 'after': after})}", PodPage)
+        if page is None:
+            raise ExtenderUnavailable("it has no such page")
+        wanted = [pod for pod in page.pods if namespace in (None, pod.namespace)]
+        infos += wanted
+        after = page.next if len(wanted) == len(page.pods) else None
+    return PodList(pods=tuple(infos))
 
 
 def namespaces_with(url: str, name: str) -> tuple[str, ...]:

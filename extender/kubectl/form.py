@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Final, TextIO
 
 import yaml
@@ -16,6 +18,11 @@ from extender.inspect.inspection import Answer
 from extender.kit.logs import printable
 
 MAX_LINE_CHARACTERS: Final = 4096
+COLUMNS: Final = 100
+"""Of a table with long texts."""
+NARROWEST: Final = 16
+"""Columns are not made narrower than that."""
+_GAP: Final = "   "
 
 
 def say(line: str = "", *, end: str = "\n", to: TextIO | None = None) -> None:
@@ -58,18 +65,49 @@ class Form:
             return False
         return True
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str]], wide: int = 0) -> None:
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        wide: int = 0,
+        *,
+        empty: str = "",
+        folds: bool = False,
+    ) -> None:
         """Print columns as kubectl does: left aligned, three spaces between them, `<none>` for nothing.
 
-        The last `wide` columns are for those who ask for them.
+        Args:
+            heads: The heads of the columns.
+            rows: The cells.
+            wide: How many of the last columns `-o wide` alone shows.
+            empty: What to print instead of a table without rows.
+            folds: Whether a table that is too wide breaks its longest cells into lines. `-o wide` never does, nor do tables
+                without heads, which are for programs.
+
         """
         shown = len(heads) if self.is_wide else len(heads) - wide
         lines = [[printable(cell) or "<none>" for cell in row[:shown]] for row in rows]
+        if not lines:
+            if empty:
+                say(empty)
+            return
         lines = [[*heads[:shown]], *lines] if self.headers else lines
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        if folds and self.headers and not self.is_wide:
+            widths = _fitting(widths)
         for line in lines:
-            cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-            print("   ".join(map(_coloured, heads, cells)).rstrip())
+            folded = [wrap(cell, width, break_on_hyphens=False) for cell, width in zip(line, widths, strict=True)]
+            for parts in zip_longest(*folded, fillvalue=""):
+                cells = [cell.ljust(width) for cell, width in zip(parts, widths, strict=True)]
+                print(_GAP.join(map(_coloured, heads, cells)).rstrip())
+
+
+def _fitting(widths: list[int]) -> list[int]:
+    """Return the widths with which a table has `COLUMNS`, or is as narrow as it can be: the widest column gives way."""
+    widths = [*widths]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > COLUMNS and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _escaped(document: str) -> str:

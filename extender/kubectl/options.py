@@ -77,12 +77,20 @@ _MADE: Final = ("source", "form")
 
 
 def verb(
-    app: typer.Typer, name: str | None = None, *, without: Collection[str] = ()
+    app: typer.Typer, group: str, name: str | None = None, *, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a verb of a function of `source` and `form`: the command line gets the options that these are made of."""
+    """Make a verb of a function of `source` and `form`: the command line gets the options that these are made of.
+
+    Args:
+        app: The command line.
+        group: The heading of its help under which the verb stands.
+        name: The verb; default the function's name.
+        without: Options that it does not have.
+
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        @app.command(name)
+        @app.command(name, rich_help_panel=group)
         @wraps(function)
         def run(**given: Any) -> None:
             said = {option: given.pop(option, default) for option, (_, default) in _OF_ALL.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
 
 from extender.inspect.drift import Difference, Drift
 from extender.inspect.fragmentation import Fragmentation, Room
@@ -17,19 +18,22 @@ from extender.inspect.inspection import (
     NodeDetail,
     NodeInfo,
     NodeList,
+    PodInfo,
 )
 from extender.inspect.measured import MeasuredReport, MeasuredSet
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.outlook import written
+from extender.inspect.pods import PodList
 from extender.inspect.status import Finding, Status
 from extender.inspect.taken import fault_of
 from extender.inspect.why import NodeVerdict, Why
 from extender.kubectl.device_rows import GPUS, SHARED, SLICES, gpu_row, share_of, share_rows, slice_row
-from extender.kubectl.form import Form, say
+from extender.kubectl.form import COLUMNS, Form, say
 from extender.kubectl.replay import Replay, Step
 from extender.kubectl.status_lines import version_lines
 from extender.kubectl.top import GpuUse, Top
 
+NO_GPUS = "no node has GPUs"
 _FEW = 3
 """Nodes that a table names."""
 
@@ -42,7 +46,21 @@ def print_nodes(listed: NodeList, form: Form) -> None:
         ("NAME", "MACHINE", "GPUS", "FREE", "NOTE", "IN-USE", "SHARED", "HELD", "UNUSABLE"),
         map(_node_row, listed.nodes),
         4,
+        empty=NO_GPUS,
     )
+
+
+def print_pods(listed: PodList, form: Form) -> None:
+    """Print a row for each pod."""
+    if form.document(listed, (f"pod/{pod.name}" for pod in listed.pods)):
+        return
+    heads = ("NAMESPACE", "NAME", "REQUESTS", "NODE", "GPUS", "AFFINITY", "PREDICTED-GB/S", "PHASE")
+    form.table(heads, map(_pod_row, listed.pods), 1, empty="no pod requests GPUs")
+
+
+def _pod_row(pod: PodInfo) -> tuple[str, ...]:
+    placed = (_ring(pod.indexes), pod.affinity or "", _predicted(pod.bandwidth_gb_per_s))
+    return (pod.namespace, pod.name, pod.asked, pod.node or "", *placed, pod.phase or "")
 
 
 def print_node(node: NodeDetail, form: Form) -> None:
@@ -158,7 +176,7 @@ def print_fragmentation(fragmentation: Fragmentation, form: Form) -> None:
     if form.document(fragmentation, (f"pod/{pod.name}" for room in fragmentation.sizes for pod in room.in_the_way)):
         return
     heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
-    form.table(heads, map(_room_row, fragmentation.sizes))
+    form.table(heads, map(_room_row, fragmentation.sizes), empty=NO_GPUS)
     if fragmentation.shares:
         say()
         rows = (map(str, (room.gib, room.now, room.by_memory, room.empty)) for room in fragmentation.shares)
@@ -217,6 +235,7 @@ def _print_choice(explanation: Explanation, form: Form) -> None:
             for refusal in explanation.refusals
         ),
         2,
+        folds=True,
     )
 
 
@@ -231,10 +250,11 @@ def print_why(answer: Why, form: Form) -> None:
     if not _is_understood(answer):
         return
     for line in answer.choice:
-        say(line)
+        for part in [line] if form.is_wide else wrap(line, COLUMNS, break_on_hyphens=False):
+            say(part)
     if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
-        form.table(heads, map(_verdict_row, answer.nodes), 2)
+        form.table(heads, map(_verdict_row, answer.nodes), 2, empty=NO_GPUS, folds=True)
 
 
 def print_replay(replay: Replay, form: Form) -> None:
@@ -291,7 +311,7 @@ def print_measured(report: MeasuredReport, form: Form) -> None:
         "NCCL",
         "MODELS",
     )
-    form.table(heads, map(_measured_row, report.sets), 3)
+    form.table(heads, map(_measured_row, report.sets), 3, empty="the file has no figure that is in force")
 
 
 def _measured_row(row: MeasuredSet) -> Sequence[str]:
@@ -307,7 +327,10 @@ def print_top(usage: Top, form: Form) -> None:
     if form.document(usage, (gpu.uuid for gpu in usage.gpus)):
         return
     form.table(
-        ("NODE", "GPU", "STATE", "POD", "USE", "MEMORY-GIB", "POWER", "TEMP", "UUID"), map(_use_row, usage.gpus), 1
+        ("NODE", "GPU", "STATE", "POD", "USE", "MEMORY-GIB", "POWER", "TEMP", "UUID"),
+        map(_use_row, usage.gpus),
+        1,
+        empty="no GPU to show",
     )
 
 

@@ -37,7 +37,7 @@ def clean_up(
     file: File = None,
     context: Context = None,
 ) -> None:
-    """Show, and with --yes remove, what gputopo has written on nodes and pods, once it is uninstalled."""
+    """Show, and with --yes remove, what gputopo wrote. It looks at nodes and pods, once gputopo is uninstalled."""
     config = kubeconfig(file, context)
     remains = ask(cleanup.find(config))
     _print_leftovers(remains, Form(headers=not no_headers))
@@ -92,12 +92,12 @@ def cordon_gpu(
 
 
 def uncordon_gpu(node: Node, gpus: Gpus, file: File = None, context: Context = None) -> None:
-    """Remove the cordon, or what `clear-gpu` wrote, from GPUs of a node. Name a replaced GPU by its UUID."""
+    """Remove the cordon from GPUs of a node. It also takes back `clear-gpu`. Name a replaced GPU by its UUID."""
     _say(node, gpus, None, file, context)
 
 
 def clear_gpu(node: Node, gpus: Gpus, why: Reason = "", file: File = None, context: Context = None) -> None:
-    """Declare GPUs of a node healthy: earlier errors no longer count, later ones do."""
+    """Declare GPUs of a node healthy. Earlier errors no longer count, later ones do."""
     _say(node, gpus, Override(Word.HEALTHY, why, getuser(), at=int(time.time())), file, context)
 
 

@@ -399,4 +399,8 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray |
 
 
 def _in_words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientConnectorCertificateError
+    ):
+        return f"cannot connect to {error.host}:{error.port}: {error.strerror or error.os_error}"
     return str(error) or type(error).__name__

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from benchmarks.placement.command import FIRST_SEED
-from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, GainMeasurement
+from benchmarks.placement.gain.answer import NAMES, OBSERVE, QUICK, GainMeasurement, Measure
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import opened, subject_of
 from benchmarks.placement.gain.words import (
@@ -50,13 +53,34 @@ def parts_of(answer: GainMeasurement, cut: str) -> list[Part]:
     }
     return [
         *what_was_asked(answer),
-        *verdict(answer),
+        f"**In short:** {verdict(answer)}",
         *in_short(answer),
         *what_to_install(answer),
         *all_figures(answer),
         *(ReportFigure(name, svg, on_paper=False) for name, svg in pictures.items() if svg),
         *what_it_does_not_say(answer, cut),
     ]
+
+
+def document_of(answer: GainMeasurement) -> dict[str, Any]:
+    """Return the figures, for programs: policy → measure → mean and half of its 95 % interval, `null` for one run."""
+    measures = {
+        policy: {
+            measure.name.lower(): {
+                "mean": value.mean,
+                "half_width": value.half_width if isfinite(value.half_width) else None,
+            }
+            for measure in Measure
+            if (value := answer.measured(measure, policy))
+        }
+        for policy in answer.policies
+    }
+    return {
+        "cluster": asdict(answer.subject),
+        "runs": answer.seeds,
+        "verdict": verdict(answer),
+        "policies": measures,
+    }
 
 
 def what_was_cut(seeds: int) -> str:

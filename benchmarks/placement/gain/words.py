@@ -46,9 +46,9 @@ def what_was_asked(answer: GainMeasurement) -> list[str]:
     ]
 
 
-def verdict(answer: GainMeasurement) -> list[str]:
+def verdict(answer: GainMeasurement) -> str:
     """Return the answer in two sentences: what changes in bandwidth, and in packing."""
-    return [f"**In short:** {_bandwidth_in_short(answer)} {_packing_in_short(answer)}"]
+    return f"{_bandwidth_in_short(answer)} {_packing_in_short(answer)}".rstrip()
 
 
 def _bandwidth_in_short(answer: GainMeasurement) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.sources import UnreadableSource, load_topology
@@ -43,7 +43,8 @@ FILE: Final = "assumed.csv"
 _HEAD: Final = ("product", "gpus", "nodes", "node_type", "is_guess")
 
 
-class NodeKind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NodeKind:
     """What the API server says of a node's GPUs."""
 
     product: str
@@ -133,7 +134,7 @@ def _given(assumption: Assumption) -> NodeTopology:
 
 def write_assumptions(folder: Path, assumptions: Sequence[Assumption]) -> None:
     """Keep next to a trace what is assumed of its nodes."""
-    rows = [(*item.kind, item.nodes, item.node_type, int(item.is_guess)) for item in assumptions]
+    rows = [(*astuple(item.kind), item.nodes, item.node_type, int(item.is_guess)) for item in assumptions]
     with (folder / FILE).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([_HEAD, *rows])
 

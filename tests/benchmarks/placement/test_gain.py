@@ -146,7 +146,7 @@ def test_the_page_says_who_chooses_the_gpus() -> None:
 def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18)) -> str:
     """Return the verdict on two runs with these parts of the best bandwidth, and as many pods with MostAllocated as placed."""
     runs = rows(PRODUCT, (18, 18), ours) + rows(STOCK, (17, 17), theirs) + rows(MOST_ALLOCATED, placed, theirs)
-    return "".join(verdict(GainMeasurement(subject(), runs, 2)))
+    return verdict(GainMeasurement(subject(), runs, 2))
 
 
 @pytest.mark.parametrize(
@@ -234,15 +234,25 @@ def compare(*arguments: object) -> Result:
 def test_answers_for_a_snapshot_and_for_the_folder_made_of_it(tmp_path: Path) -> None:
     """The same words under another name; the page stands alone and knows the dark."""
     now = cluster(tmp_path / "now.json")
-    first = compare(now, "--quick", "-o", tmp_path / "made" / "gain.html")
+    first = compare(now, "--quick")
     assert (first.exit_code, first.stderr) == (0, "")
     assert "now.json: 3 nodes, 24 GPUs, 4 pods that ask for GPUs, 2 of them for two or more." in first.stdout
     CliRunner().invoke(app, ["snapshot", "--cluster", str(now), str(tmp_path / "mine")])
     assert compare(tmp_path / "mine", "--quick").stdout == first.stdout.replace("now.json", "mine")
-    page = (tmp_path / "made" / "gain.html").read_text()
+    page = compare(now, "--quick", "-o", "html").stdout
     assert page.count("<svg") == 3
     assert "prefers-color-scheme:dark" in page
     assert re.findall(r"<script|@import|url\(|src=|href=|https?://(?!www\.w3\.org/2000/svg)", page) == []
+
+
+def test_programs_read_the_same_figures(tmp_path: Path) -> None:
+    """With the verdict, and with what was assumed of the cluster."""
+    document = json.loads(compare(cluster(tmp_path / "now.json"), "--quick", "-o", "json").stdout)
+    assert (document["cluster"]["gpus"], document["cluster"]["assumptions"], document["runs"]) == (24, [], 3)
+    assert (
+        document["policies"]["gputopo"]["bandwidth"]["mean"] > document["policies"]["stock-least"]["bandwidth"]["mean"]
+    )
+    assert document["verdict"].endswith("MostAllocated.")
 
 
 def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path: Path) -> None:

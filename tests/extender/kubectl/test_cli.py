@@ -109,6 +109,7 @@ async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path
                 name: await asyncio.to_thread(invoke, *arguments, "--extender", extender.url, *here)
                 for name, arguments in {
                     "nodes": ("nodes",),
+                    "pods": ("pods", "--no-headers"),
                     "node": ("node", "n1"),
                     "pod": ("pod", "waits", "-n", "default"),
                     "absent": ("node", "n2"),
@@ -116,13 +117,41 @@ async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path
             }
     assert {name: (result.exit_code, result.stderr) for name, result in asked.items()} == {
         "nodes": (0, ""),
+        "pods": (0, ""),
         "node": (0, ""),
         "pod": (0, ""),
         "absent": (1, "no node n2\n"),
     }
     assert "8      6" in asked["nodes"].stdout
+    assert [line.split()[1] for line in asked["pods"].stdout.splitlines()] == ["first", "waits"]
     assert asked["node"].stdout.count("held") == 2
     assert asked["pod"].stdout.startswith("default/waits: waits\n")
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [("https://127.0.0.1:9", "127.0.0.1:9: Connect"), ("https://nobody.invalid:9", "nobody.invalid:9: ")],
+)
+def test_a_cluster_that_does_not_answer_is_named_with_the_reason(tmp_path: Path, server: str, reason: str) -> None:
+    """In words, without what Python calls its objects."""
+    write_kubeconfig(tmp_path / "kubeconfig", server)
+    result = invoke("nodes", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert result.exit_code == 2
+    assert f"cannot read the cluster: cannot connect to {reason}" in result.stderr
+    assert "object at" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", [("nodes",), ("pods",), ("fragmentation",), ("top",), ("drift",), ("replay",)])
+async def test_a_cluster_without_gpus_is_a_sentence_and_not_an_empty_table(
+    tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    """Heads without rows look like a fault."""
+    async with ApiServer(ObjectStore()) as server:
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        result = await asyncio.to_thread(invoke, *verb, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    (line,) = result.stdout.splitlines()
+    assert line[0].islower()
+    assert "   " not in line
 
 
 async def test_what_no_extender_was_asked_about_is_called_an_estimate(tmp_path: Path) -> None:

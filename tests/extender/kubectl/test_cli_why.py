@@ -18,6 +18,7 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.kubectl.form import COLUMNS
 from tests.extender.plugin import PODS, invoke, plugin
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status
@@ -26,13 +27,36 @@ from topology.node.status import LinkFault, Outlook
 
 async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
     """The one that fits says which GPUs it would give."""
-    result = await plugin(tmp_path, "why", "waits", "-n", "default")
+    result = await plugin(tmp_path, "why", "waits", "-n", "default", "-o", "wide")
     head, n1, n2 = result.stdout.splitlines()[2:]
-    assert head.split() == ["NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP"]
+    assert head.split() == ["NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE"]
     assert n1.split()[:5] == ["n1", "yes", "<none>", "GPUs", "2,3,4,5"]
     assert "no 4 free GPUs share an NVLink ring   no two do" in n2
-    assert n2.endswith("wait or let it relax")
+    assert "wait or let it relax   affinity" in n2
     assert result.exit_code == 0
+
+
+async def test_long_texts_are_folded_to_a_hundred_columns(tmp_path: Path) -> None:
+    """For people; a table without heads is for programs and has a line for each node."""
+    shown = (await plugin(tmp_path, "why", "waits")).stdout.splitlines()
+    assert max(map(len, shown)) == COLUMNS
+    head, _, _, refused, rest = shown[2:]
+    assert refused[head.index("RULE") :].startswith("no 4 free GPUs share an NVLink   no two do")
+    assert rest == " " * head.index("RULE") + "ring"
+    bare = (await plugin(tmp_path, "why", "waits", "--no-headers")).stdout.splitlines()
+    assert "no 4 free GPUs share an NVLink ring   no two do" in bare[-1]
+
+
+async def test_pods_are_listed_with_what_they_request_and_where_they_are(tmp_path: Path) -> None:
+    """Of one namespace, or of all."""
+    assert (await plugin(tmp_path, "pods", "--no-headers")).stdout.splitlines() == [
+        "default   huge          16 GPUs   <none>   <none>   <none>   <none>",
+        "default   n1-occupant   2 GPUs    n1       0,1      <none>   <none>",
+        "default   odd           1 GPU     <none>   <none>   <none>   <none>",
+        "default   waits         4 GPUs    <none>   <none>   <none>   <none>",
+    ]
+    assert (await plugin(tmp_path, "pods", "-n", "empty")).stdout == "no pod requests GPUs\n"
+    assert (await plugin(tmp_path, "pods", "-n", "empty", "-A", "-o", "name")).stdout.split()[-1] == "pod/waits"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +107,7 @@ async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -
 VERBS = {
     "nodes": (("nodes",), ["node/n1", "node/n2"]),
     "node": (("node", "n1"), ["node/n1"]),
+    "pods": (("pods",), ["pod/huge", "pod/n1-occupant", "pod/odd", "pod/waits"]),
     "pod": (("pod", "waits", "-n", "default"), ["pod/waits"]),
     "why": (("why", "waits", "-n", "default"), ["node/n1"]),
 }
@@ -95,15 +120,18 @@ async def test_yaml_says_what_json_says_and_name_only_names(tmp_path: Path, verb
     as_json: Any = json.loads((await plugin(tmp_path, *arguments, "-o", "json")).stdout)
     as_yaml: Any = yaml.safe_load((await plugin(tmp_path, *arguments, "-o", "yaml")).stdout)
     for document in (as_json, as_yaml):
-        document.get("pod", {}).pop("uid", None)  # each time another cluster
+        for pod in (document.get("pod", {}), *document.get("pods", ())):
+            pod.pop("uid", None)  # each time another cluster
     assert as_yaml == as_json
     assert (await plugin(tmp_path, *arguments, "-o", "name")).stdout.splitlines() == names
 
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_without_heads_the_rows_stay(tmp_path: Path, verb: str) -> None:
-    """And wide shows more columns of the same rows."""
+    """And wide shows more columns of the same rows, none of them folded."""
     arguments, _ = VERBS[verb]
+    if verb == "why":
+        arguments = ("why", "huge", "-n", "default")  # its texts are short, so that nothing is folded
     plain = (await plugin(tmp_path, *arguments)).stdout.splitlines()
     bare = (await plugin(tmp_path, *arguments, "--no-headers")).stdout.splitlines()
     wide = (await plugin(tmp_path, *arguments, "-o", "wide")).stdout.splitlines()
