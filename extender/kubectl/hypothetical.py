@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -18,22 +18,28 @@ from topology.annotations import keys
 _decode = decoder(Pod)
 _OF_THE_CLUSTER: Final = "default-scheduler"
 """The scheduler's name that the API server writes into a pod without one."""
+MAX_DEPTH: Final = 20
+"""Of what is looked through for pods; a JobSet in a List has eight."""
+GPU_RESOURCES: Final = (keys.GPU_RESOURCE, keys.MIG_PREFIX, keys.SHARE_RESOURCE)
 
 
 def pod_from(file: Path, namespace: str) -> dict[str, Any]:
-    """Return the first pod of a manifest, or the one that its template makes; ends the program where there is none."""
+    """Return the first pod of a manifest that requests GPUs, else the first; ends the program where there is none.
+
+    It may stand in any object with a pod template, such as a Deployment, a PyTorchJob, a RayJob or a List.
+    """
     try:
         # A stream, since of a text PyYAML cannot say in which file it went wrong.
         with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as text:
-            documents = [found for found in yaml.safe_load_all(text) if found is not None]
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
         fail(f"{file}: {error.strerror}")
     except Exception as error:  # PyYAML lets out whatever it meets in a number, a date or a deep list that is none
         fail(f"{file}: {' '.join(str(error).split())}")
-    found = [(document, pod) for document in documents if (pod := _pod_in(document)) is not None]
-    if not found:
-        fail(f"{file}: neither a Pod nor anything that makes one, such as a Deployment or Job")
-    document, pod = found[0]
+    pods = [(document, pod) for document in documents for pod in _pods_in(document)]
+    if not pods:
+        fail(f"{file}: neither a Pod nor anything with a pod template, such as a Deployment, a Job or a PyTorchJob")
+    document, pod = next((pair for pair in pods if _requests_gpus(pair[1])), pods[0])
     own = _mapping(document.get("metadata"))
     metadata = {"name": own.get("name") or "", **_mapping(pod.get("metadata"))}
     metadata["namespace"] = metadata.get("namespace") or own.get("namespace") or namespace
@@ -47,20 +53,28 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _pod_in(document: object) -> dict[str, Any] | None:
-    """Return the pod that a document is, or makes: a Deployment, a Job, a CronJob."""
-    if not isinstance(document, dict):
-        return None
-    if document.get("kind") == "Pod":
-        return document
-    spec = document.get("spec")
-    inner = spec.get("template", spec.get("jobTemplate")) if isinstance(spec, dict) else None
-    if not isinstance(inner, dict):
-        return None
-    nested = inner.get("spec")
-    if isinstance(nested, dict) and "template" in nested:
-        return _pod_in({"spec": nested})
-    return inner
+def _pods_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield all that has the form of a pod, in the order of the text."""
+    if depth > MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        if value.get("kind") == "Pod" or isinstance(_mapping(value.get("spec")).get("containers"), list):
+            yield value
+            return
+        value = [*value.values()]
+    if isinstance(value, list):
+        for item in value:
+            yield from _pods_in(item, depth + 1)
+
+
+def _requests_gpus(pod: dict[str, Any]) -> bool:
+    amounts = [
+        amount
+        for container in _mapping(pod.get("spec")).get("containers") or ()
+        for amounts in _mapping(_mapping(container).get("resources")).values()
+        for amount in _mapping(amounts)
+    ]
+    return any(amount.startswith(GPU_RESOURCES) for amount in amounts if isinstance(amount, str))
 
 
 def pod_of(resource: str, amount: int, wants: Mapping[str, str | None], namespace: str) -> dict[str, Any]:

@@ -93,6 +93,9 @@ MANIFESTS = {
     "pod": {"kind": "Pod", "metadata": {"name": "train", "annotations": NVLINK}},
     "deployment": {"kind": "Deployment", "metadata": {"name": "train"}},
     "cron": {"kind": "CronJob", "metadata": {"name": "train"}},
+    "pytorch": {"kind": "PyTorchJob", "metadata": {"name": "train"}},
+    "jobset": {"kind": "JobSet", "metadata": {"name": "train"}},
+    "ray": {"kind": "RayJob", "metadata": {"name": "train"}},
 }
 
 
@@ -101,13 +104,21 @@ def manifest(kind: str, gpus: int) -> dict[str, Any]:
     limits = {"limits": {keys.GPU_RESOURCE: gpus}}
     spec = {"schedulerName": "gputopo", "containers": [{"name": "main", "resources": limits}]}
     template = {"template": {"metadata": {"annotations": NVLINK}, "spec": spec}}
-    made = {"pod": spec, "deployment": template, "cron": {"jobTemplate": {"spec": template}}}
+    launcher = {"template": {"spec": {"schedulerName": "gputopo", "containers": [{"name": "launcher"}]}}}
+    made = {
+        "pod": spec,
+        "deployment": template,
+        "cron": {"jobTemplate": {"spec": template}},
+        "pytorch": {"pytorchReplicaSpecs": {"Master": launcher, "Worker": {"replicas": 2} | template}},
+        "jobset": {"replicatedJobs": [{"name": "workers", "template": {"spec": template}}]},
+        "ray": {"rayClusterSpec": {"headGroupSpec": launcher, "workerGroupSpecs": [template]}},
+    }
     return MANIFESTS[kind] | {"spec": made[kind]}
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 async def test_a_manifest_is_asked_about(tmp_path: Path, kind: str) -> None:
-    """A pod, or what makes pods; after documents of another kind, too."""
+    """A pod, or anything with a pod template; the first pod with GPUs counts. Other documents may come before it."""
     file = tmp_path / "pod.yaml"
     file.write_text('{"kind": "ConfigMap"}\n---\n' + json.dumps(manifest(kind, 4)))
     result = await plugin(tmp_path, "what-if", "-f", str(file))
