@@ -132,3 +132,17 @@ async def test_c19_pod_deleted_by_force_is_released_when_the_agent_has_looked(
         else:
             seconds = await node.released(replica)
     figure(f"C19: a pod deleted by force, {first} first: its GPUs are free after {seconds:.1f} s")
+
+
+async def test_a_pod_that_is_gone_as_it_is_bound_is_released_when_the_agent_has_looked(
+    tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    """No report ever showed it, so the agent is asked; without an agent its claims would stay."""
+    async with observed_node(tmp_path) as node:
+        node.world.add_pod("p")
+        replica = Replica(node.world)
+        assert isinstance(replica.bind("p"), Bound)
+        node.world.delete("p", grace_period_seconds=0)
+        assert len(node.world.claims()) == 2
+        seconds = await node.released(replica)
+    figure(f"A pod that is gone as it is bound: its GPUs are free {seconds:.1f} s later")

@@ -127,6 +127,15 @@ def test_a_pod_deleted_by_force_before_it_was_ever_seen_running_waits_for_two_re
     assert world.claims() == {}
 
 
+def test_a_pod_deleted_by_force_keeps_its_gpus_while_no_agent_reports() -> None:
+    """Hours prove nothing: its containers may run on."""
+    world, replica = bound("p")
+    world.delete("p", grace_period_seconds=0)
+    replica.reconcile(rounds=10, seconds=3600)
+    assert len(world.claims()) == 2
+    assert replica.state.views["n1"].shape.free == 0
+
+
 def test_a_look_that_is_later_than_the_question_is_proof_enough() -> None:
     """One report, which names a version of the node that was written when the pod was known to be gone."""
     world, replica = bound("p")
