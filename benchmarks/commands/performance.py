@@ -59,6 +59,9 @@ def scheduler(
     storm: Annotated[
         bool, typer.Option("--storm", help="Ours alone, without and with 50 pods that it rejects again and again.")
     ] = False,
+    gangs: Annotated[
+        bool, typer.Option("--gangs", help="A burst beside ten PodGroups that are refused by count, or by our filter.")
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -69,17 +72,27 @@ def scheduler(
     output: OutputOption = None,
 ) -> None:
     """Measure pods per second with a real scheduler. It has our extender, a trivial one, or none."""
-    from benchmarks.performance.throughput import IN_A_STORM, Stalled, ThroughputLoad, as_text, measure
+    from benchmarks.performance import throughput, waiting_gangs
+    from benchmarks.performance.burst import Stalled
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
+    if gangs and (burst or storm):
+        refuse("--gangs: not with --burst or --storm")
     try:
-        load = ThroughputLoad(nodes, pods, candidates, percentage, burst)
-        found = measure(load, rounds, find_binaries(kube_bin), IN_A_STORM if storm else None)
-    except (BinariesMissing, NotReady, Stalled, TooFewGpus) as wrong:
+        binaries = find_binaries(kube_bin)
+        if gangs:
+            gangs_load = waiting_gangs.GangsLoad(nodes, pods, candidates, percentage)
+            measured = waiting_gangs.measure(gangs_load, rounds, binaries)
+            text = waiting_gangs.as_text(measured)
+        else:
+            load = throughput.ThroughputLoad(nodes, pods, candidates, percentage, burst)
+            measured = throughput.measure(load, rounds, binaries, throughput.IN_A_STORM if storm else None)
+            text = throughput.as_text(measured)
+    except (BinariesMissing, NotReady, Stalled, TooFewGpus, waiting_gangs.WithoutPodGroups) as wrong:
         refuse(str(wrong))
-    reply(output, found, as_text(found))
+    reply(output, measured, text)
 
 
 def state(

@@ -14,7 +14,6 @@ import re
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -22,29 +21,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from benchmarks.performance.burst import create_pods, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.retry_storm import cpu_percent, storm
-from benchmarks.performance.verbs import PODS, create
 from benchmarks.performance.writes import pods_per_second
 from benchmarks.processes.client import ApiClient, Json
 from benchmarks.processes.control_plane import RunningControlPlane, running_control_plane, running_scheduler
 from benchmarks.processes.echo import running_echo
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kube_binaries import kubernetes_version
-from benchmarks.processes.process import Process, end_in_order_on_signals
-from benchmarks.simulated.fleet import POD_SIZES, check_capacity, gpu_pod, join, mixed_fleet
+from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.fleet import check_capacity, join, mixed_fleet
 from topology.annotations import keys
 
-STALLED_AFTER_SECONDS = 60.0
 ALL_IN_VIEW = 100
 """So many nodes that can take the pod kube-scheduler looks for at least (its `minFeasibleNodesToFind`)."""
-_AT_ONCE = 24
 _COUNTED_WITHIN_SECONDS = 0.5
 """The API server counts a request once it has answered it, and its watch may tell of it before that."""
-
-
-class Stalled(Exception):
-    """The scheduler bound nothing for a while; the text says how far it came, and ends with its last words."""
 
 
 class ExtenderChoice(StrEnum):
@@ -225,7 +218,7 @@ async def _measure(folder: Path, binaries: Path, load: ThroughputLoad, variant: 
     ):
         await join(api, mixed_fleet(load.nodes))
         if not load.burst:
-            await _create_pods(api, load.pods)
+            await create_pods(api, load.pods)
         async with _asked(plane, load, variant) as extender:
             url = extender.url if extender else None
             configuration = scheduler_configuration(url, variant.binder, load.percentage(variant))
@@ -234,8 +227,8 @@ async def _measure(folder: Path, binaries: Path, load: ThroughputLoad, variant: 
                 storm(api, load.nodes) if variant.storm else nullcontext(),
                 running_scheduler(plane, configuration) as scheduler,
             ):
-                looking = asyncio.create_task(_until_bound(api, load.pods, scheduler))
-                created = await _create_pods(api, load.pods) if load.burst else {}
+                looking = asyncio.create_task(until_bound(api, load.pods, scheduler))
+                created = await create_pods(api, load.pods) if load.burst else {}
                 bound = await looking
                 computed = _computed(extender) - computed
                 await asyncio.sleep(_COUNTED_WITHIN_SECONDS)
@@ -290,43 +283,6 @@ async def _asked(
 
 def _computed(extender: RunningExtender | None) -> float:
     return extender.process.cpu_seconds() if extender else 0.0
-
-
-async def _create_pods(api: ApiClient, pods: int) -> dict[str, float]:
-    """Return when each was created, as we heard of it."""
-    gate, created = asyncio.Semaphore(_AT_ONCE), dict[str, float]()
-
-    async def create_one(number: int) -> None:
-        async with gate:
-            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))
-            created[f"pod-{number}"] = time.perf_counter()
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(pods):
-            group.create_task(create_one(number))
-    return created
-
-
-async def _until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[str, float]:
-    """Return when each pod was bound, as watches tell of it that begin with those that there are; a slow watcher is cut off."""
-    bound: dict[str, float] = {}
-    try:
-        while len(bound) < pods:
-            # No others are looked at: what that takes is lost to those who are measured.
-            events = api.watch(PODS, fieldSelector="spec.nodeName!=")
-            try:
-                while len(bound) < pods:
-                    async with asyncio.timeout(STALLED_AFTER_SECONDS):
-                        _, pod = await anext(events)
-                    bound.setdefault(pod["metadata"]["name"], time.perf_counter())
-            except StopAsyncIteration:
-                continue
-            finally:
-                await events.aclose()
-    except TimeoutError as silence:
-        said = scheduler.log_tail()
-        raise Stalled(f"{len(bound)} of {pods} pods are bound, and nothing happens any more:\n{said}") from silence
-    return bound
 
 
 async def _writes(api: ApiClient) -> int:

@@ -35,8 +35,10 @@ class RunningControlPlane:
 
 
 @asynccontextmanager
-async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[RunningControlPlane]:
-    """Run etcd and kube-apiserver, and enter when pods can be created; raises `NotReady`."""
+async def running_control_plane(
+    binaries: Path, folder: Path, more_flags: Mapping[str, object] | None = None
+) -> AsyncIterator[RunningControlPlane]:
+    """Run etcd and kube-apiserver, with more flags if given, and enter when pods can be created; raises `NotReady`."""
     etcd_url, peer_url = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     port = free_port()
     url = f"https://127.0.0.1:{port}"
@@ -45,7 +47,7 @@ async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[R
     with kube_settings.tokens_file(folder).open("w", newline="") as file:
         csv.writer(file).writerow([token, "admin", "admin", "system:masters"])
     etcd = kube_settings.etcd_flags(folder, etcd_url, peer_url)
-    apiserver = kube_settings.apiserver_flags(folder, etcd_url, port)
+    apiserver = {**kube_settings.apiserver_flags(folder, etcd_url, port), **(more_flags or {})}
     async with (
         _running(binaries, "etcd", etcd, folder, f"{etcd_url}/health"),
         _running(binaries, "kube-apiserver", apiserver, folder, f"{url}/readyz"),
@@ -56,12 +58,14 @@ async def running_control_plane(binaries: Path, folder: Path) -> AsyncIterator[R
 
 
 @asynccontextmanager
-async def running_scheduler(plane: RunningControlPlane, configuration: Mapping[str, Any]) -> AsyncIterator[Process]:
+async def running_scheduler(
+    plane: RunningControlPlane, configuration: Mapping[str, Any], more_flags: Mapping[str, object] | None = None
+) -> AsyncIterator[Process]:
     """Run a kube-scheduler, and enter when it has listed the cluster; no limit of its client holds it back."""
     file = plane.folder / "kube-scheduler.json"
     file.write_text(json.dumps(kube_settings.scheduler_configuration(configuration, plane.kubeconfig)))
     port = free_port()
-    flags = kube_settings.scheduler_flags(file, plane.folder / "scheduler", port)
+    flags = {**kube_settings.scheduler_flags(file, plane.folder / "scheduler", port), **(more_flags or {})}
     ready_url = f"https://127.0.0.1:{port}/healthz"
     async with _running(plane.binaries, "kube-scheduler", flags, plane.folder, ready_url) as process:
         yield process

@@ -32,7 +32,7 @@ def find_binaries(named: Path | None) -> Path:
             f"no {', '.join(PROGRAMS)} in {kube}: name their folder with --kube-bin or {OVERRIDE}, or build them in a "
             "checkout with `python -m tests.cluster.binaries` (Go, five minutes)"
         )
-    return max(built, key=lambda folder: (_numbers(kubernetes_version(folder)), folder))
+    return max(built, key=lambda folder: (version_numbers(kubernetes_version(folder)), folder))
 
 
 def cache() -> Path:
@@ -47,9 +47,14 @@ def kubernetes_version(folder: Path) -> str:
     return printed.split()[-1] if printed.split() else "unknown"
 
 
+def version_numbers(version: str) -> list[int]:
+    """Return the numbers of a version in order, to compare them with another one's.
+
+    >>> version_numbers("v1.37.2")
+    [1, 37, 2]
+    """
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
 def _absent(folder: Path) -> list[str]:
     return [program for program in PROGRAMS if not os.access(folder / program, os.X_OK)]
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes.pod_groups import APISERVER_FLAGS, POD_GROUPS, SCHEDULER_FLAGS, member, pod_group, was_tried
 from benchmarks.simulated.fleet import SimulatedNode
-from tests.cluster.api import Json
 from tests.cluster.binaries import is_oldest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
@@ -22,9 +22,6 @@ from tests.world.kubelets import running_kubelets
 
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 
-GATES = {"feature-gates": "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"}
-API = "scheduling.k8s.io/v1beta1"
-GROUPS = f"/apis/{API}/namespaces/default/podgroups"
 ONE_PAIR = (3, 5, 6, 7)
 """What is taken of a machine that has one linked pair left and two GPUs more."""
 AT_ONCE = 10
@@ -34,8 +31,7 @@ AT_ONCE = 10
 @pytest.fixture(scope="module")
 def gang_installation(binaries: Path) -> Iterator[Installation]:
     """Start one control plane for all tests here, and install gputopo there."""
-    flags = {**GATES, "runtime-config": f"{API}=true"}
-    with ControlPlane(binaries, users=USERS, flags=flags, scheduler_flags=GATES) as plane:
+    with ControlPlane(binaries, users=USERS, flags=APISERVER_FLAGS, scheduler_flags=SCHEDULER_FLAGS) as plane:
         yield Installation(plane)
 
 
@@ -48,26 +44,14 @@ def gang_cluster(gang_installation: Installation) -> Iterator[GpuCluster]:
             yield lent
             assert_invariants(plane.admin, lent.told())
     finally:
-        for group in plane.admin.list(GROUPS):
-            plane.admin.delete(f"{GROUPS}/{group['metadata']['name']}")
+        for group in plane.admin.list(POD_GROUPS):
+            plane.admin.delete(f"{POD_GROUPS}/{group['metadata']['name']}")
         sweep(plane.admin, keep=[NAMESPACE])
 
 
-def make_group(cluster: GpuCluster, name: str, size: int, **spec: object) -> None:
-    """Create a PodGroup whose pods start together or not at all."""
-    whole = {"schedulingPolicy": {"gang": {"minCount": size}}, **spec}
-    cluster.api.post(GROUPS, {"apiVersion": API, "kind": "PodGroup", "metadata": {"name": name}, "spec": whole})
-
-
-def member(pod: Json, group: str) -> Json:
-    """Return a pod as one of a PodGroup."""
-    pod["spec"]["schedulingGroup"] = {"podGroupName": group}
-    return pod
-
-
-def was_tried(cluster: GpuCluster, group: str) -> bool:
-    """Whether kube-scheduler has said of a PodGroup that it was scheduled, or could not be."""
-    return bool(cluster.api.get(f"{GROUPS}/{group}").get("status", {}).get("conditions"))
+def all_tried(cluster: GpuCluster, groups: list[str]) -> bool:
+    """Whether kube-scheduler has scheduled each PodGroup, or has said that it could not be."""
+    return all(was_tried(cluster.api.get(f"{POD_GROUPS}/{group}")) for group in groups)
 
 
 def sizes_of(cluster: GpuCluster, groups: list[str]) -> dict[str, int]:
@@ -92,10 +76,10 @@ def test_of_a_tight_group_all_pods_are_bound_or_none(
     for number in range(rounds(2, 200 // AT_ONCE)):
         groups = [f"tight-{number}-{at}" for at in range(AT_ONCE)]
         for group in groups:
-            make_group(gang_cluster, group, 2)
+            gang_cluster.api.post(POD_GROUPS, pod_group(group, 2))
         pods = [(f"{group}-{at}", group) for group in groups for at in range(2)]
         gang_cluster.submit(*(member(wants(name, 2, "required-affinity: nvlink"), group) for name, group in pods))
-        eventually(lambda groups=groups: all(was_tried(gang_cluster, group) for group in groups))  # type: ignore[misc]
+        eventually(lambda groups=groups: all_tried(gang_cluster, groups))  # type: ignore[misc]
         whole = [0] * (AT_ONCE - 1) + [2]
         eventually(lambda groups=groups, whole=whole: sorted(sizes_of(gang_cluster, groups).values()) == whole)  # type: ignore[misc]
         sizes = sizes_of(gang_cluster, groups)
@@ -105,7 +89,7 @@ def test_of_a_tight_group_all_pods_are_bound_or_none(
             gang_cluster.delete(name)
         eventually(lambda: all("tight" not in pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)))
         for group in groups:
-            gang_cluster.api.delete(f"{GROUPS}/{group}")
+            gang_cluster.api.delete(f"{POD_GROUPS}/{group}")
 
 
 def test_a_group_of_higher_priority_evicts_whom_it_needs_and_runs(gang_cluster: GpuCluster) -> None:
@@ -117,7 +101,7 @@ def test_a_group_of_higher_priority_evicts_whom_it_needs_and_runs(gang_cluster: 
     low, vip = [f"low-{number}" for number in range(3)], [f"vip-{number}" for number in range(2)]
     gang_cluster.submit(*(wants(name, 8, priorityClassName="low") for name in low))
     eventually(lambda: all(map(gang_cluster.is_running, low)))
-    make_group(gang_cluster, "vip", 2, priorityClassName="high")
+    gang_cluster.api.post(POD_GROUPS, pod_group("vip", 2, priorityClassName="high"))
     gang_cluster.submit(*(member(wants(name, 8, priorityClassName="high"), "vip") for name in vip))
     eventually(lambda: all(map(gang_cluster.is_running, vip)))
     left = {pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)}

@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from benchmarks.performance.waiting_gangs import GANGS
+from tests.cluster.binaries import is_oldest
 from tests.invoking import run
 
 
@@ -21,3 +25,16 @@ def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: 
     compared = {(ratio["of"], ratio["to"]) for ratio in found["ratios"]}
     assert {("gputopo (steered)", "none"), ("gputopo (steered)", "gputopo")} <= compared
     assert all(ratio["lowest"] <= ratio["median"] <= ratio["highest"] for ratio in found["ratios"])
+
+
+@pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
+def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_filter(binaries: Path) -> None:
+    """Only in the second case our filter refuses: each PodGroup at least once."""
+    measured = json.loads(
+        run("benchmarks", "scheduler", "--gangs", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
+    )
+    refusals = {row["refused_by"]: row["filter_refusals"] for row in measured["rows"]}
+    assert refusals["count"] == 0
+    assert refusals["filter"] >= GANGS
+    assert all(row["pods_per_second"] > 0 for row in measured["rows"])
+    assert measured["ratio"]["lowest"] == measured["ratio"]["median"] > 0

@@ -1,0 +1,55 @@
+"""A burst of pods of the usual sizes: when each was created, and when it was bound."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.performance.verbs import PODS, create
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.process import Process
+from benchmarks.simulated.fleet import POD_SIZES, gpu_pod
+
+STALLED_AFTER_SECONDS = 60.0
+_AT_ONCE = 24
+
+
+class Stalled(Exception):
+    """The scheduler bound nothing for a while; the text says how far it came, and ends with its last words."""
+
+
+async def create_pods(api: ApiClient, pods: int) -> dict[str, float]:
+    """Return when each was created, as we heard of it."""
+    gate, created = asyncio.Semaphore(_AT_ONCE), dict[str, float]()
+
+    async def create_one(number: int) -> None:
+        async with gate:
+            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))
+            created[f"pod-{number}"] = time.perf_counter()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(pods):
+            group.create_task(create_one(number))
+    return created
+
+
+async def until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[str, float]:
+    """Return when each pod was bound, as watches tell of it that begin with those that there are; a slow watcher is cut off."""
+    bound: dict[str, float] = {}
+    try:
+        while len(bound) < pods:
+            # No others are looked at: what that takes is lost to those who are measured.
+            events = api.watch(PODS, fieldSelector="spec.nodeName!=")
+            try:
+                while len(bound) < pods:
+                    async with asyncio.timeout(STALLED_AFTER_SECONDS):
+                        _, pod = await anext(events)
+                    bound.setdefault(pod["metadata"]["name"], time.perf_counter())
+            except StopAsyncIteration:
+                continue
+            finally:
+                await events.aclose()
+    except TimeoutError as silence:
+        said = scheduler.log_tail()
+        raise Stalled(f"{len(bound)} of {pods} pods are bound, and nothing happens any more:\n{said}") from silence
+    return bound
