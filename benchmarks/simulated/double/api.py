@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.simulated.double.eviction import evict
-from benchmarks.simulated.double.patch import json_patch, merge_patch
+from benchmarks.simulated.double.patch import json_patch, merge_patch, strategic_merge_patch
 from benchmarks.simulated.double.resources import POD_LOG, PODS, RESOURCES, ApiResource, Object
 from benchmarks.simulated.double.selectors import Selector, selector
 from benchmarks.simulated.double.status import StatusError, bad_request, success, unsupported_patch
@@ -180,9 +180,12 @@ def _replacement(request: HttpRequest) -> Callable[[Object], Object]:
 
 def _patch(request: HttpRequest) -> Callable[[Object], Object]:
     match request.content_type:
-        case "application/merge-patch+json" | "application/strategic-merge-patch+json":
+        case "application/merge-patch+json":
             fields = _json(request)
             return lambda old: merge_patch(old, fields)
+        case "application/strategic-merge-patch+json":
+            fields = _json(request)
+            return lambda old: strategic_merge_patch(old, fields)
         case "application/json-patch+json":
             operations = _decode(request.body)
             return lambda old: json_patch(old, operations)

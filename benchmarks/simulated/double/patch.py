@@ -6,9 +6,11 @@ Nothing is changed in place: the result shares with the input whatever the patch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.simulated.double.status import bad_request, unprocessable_patch
+
+_GATES: Final = "schedulingGates"
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
@@ -26,6 +28,26 @@ def merge_patch(document: Any, patch: Any) -> Any:
         else:
             merged[key] = merge_patch(merged.get(key), value)
     return merged
+
+
+def strategic_merge_patch(document: Any, patch: Any) -> Any:
+    """Return `document` with `patch` merged in, as a merge patch is; of a list of a pod's gates items may be deleted by name.
+
+    Other lists with a merge key are not needed here, and are replaced.
+
+    >>> pod = {"spec": {"schedulingGates": [{"name": "a"}, {"name": "b"}]}}
+    >>> strategic_merge_patch(pod, {"spec": {"schedulingGates": [{"$patch": "delete", "name": "a"}]}})
+    {'spec': {'schedulingGates': [{'name': 'b'}]}}
+    """
+    spec = patch.get("spec") if isinstance(patch, dict) else None
+    gates = spec.get(_GATES) if isinstance(spec, dict) else None
+    if gates is None:
+        return merge_patch(document, patch)
+    deleted = {gate.get("name") for gate in gates if gate.get("$patch") == "delete"}
+    set_to = {gate["name"]: gate for gate in gates if gate.get("$patch") != "delete"}
+    before = [gate for gate in document["spec"].get(_GATES) or [] if gate["name"] not in deleted | set_to.keys()]
+    merged: Any = {**(spec or {}), _GATES: [*before, *set_to.values()] or None}
+    return merge_patch(document, {**patch, "spec": merged})
 
 
 def json_patch(document: Any, operations: Any) -> Any:

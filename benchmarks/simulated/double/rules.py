@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
 from benchmarks.simulated.double.status import StatusError, conflict, invalid
 
@@ -28,7 +30,9 @@ def admit_update(resource: ApiResource, old: Object, new: Object, subresource: s
     if resource is PODS and old["spec"].get("nodeName"):
         _check_nomination(old, new)
     if resource is PODS and old["spec"] != new["spec"]:
-        if _fixed(old["spec"]) != _fixed(new["spec"]):
+        _check_gates(old, new)
+        kept, now_kept = _fixed(old["spec"], new["spec"])
+        if kept != now_kept:
             why = "spec: Forbidden: pod updates may only change images, gates and tolerations"
             raise invalid("Pod", old["metadata"]["name"], why)
         new = {**new, "metadata": new["metadata"] | {"generation": old["metadata"]["generation"] + 1}}
@@ -92,6 +96,14 @@ def grace_period_seconds(pod: Object, requested: int | None) -> int | None:
     return period if period >= 0 else 1
 
 
+def _check_gates(old: Object, new: Object) -> None:
+    """Refuse gates that were not there at the creation, as kube-apiserver does."""
+    before, after = ({gate["name"] for gate in pod["spec"].get("schedulingGates") or []} for pod in (old, new))
+    if after - before:
+        why = "spec.schedulingGates: Forbidden: only deletion is allowed, but found new scheduling gate"
+        raise invalid("Pod", old["metadata"]["name"], why)
+
+
 def _check_nomination(old: Object, new: Object) -> None:
     """Refuse one of a bound pod, as kube-apiserver does from 1.35 on."""
     node = new["status"].get("nominatedNodeName")
@@ -139,9 +151,34 @@ def _default_requests(container: Object) -> Object:
     return {**container, "resources": {**resources, **({"requests": requests} if requests else {})}}
 
 
-def _fixed(spec: Object) -> Object:
-    """Return the part of a pod's spec that only a Binding may change."""
-    kept = {key: value for key, value in spec.items() if key not in ("schedulingGates", "tolerations")}
+def _fixed(old: Object, new: Object) -> tuple[Object, Object]:
+    """Return the parts of a pod's old and new spec that have to be the same.
+
+    Of a gated pod, labels to select nodes by may be added, and a node affinity where it had none (`_is_tighter`).
+    """
+    changeable = ["schedulingGates", "tolerations"]
+    if old.get("schedulingGates") and _is_tighter(old, new):
+        changeable += ["nodeSelector", "affinity"]
+    return _kept(old, changeable), _kept(new, changeable)
+
+
+def _is_tighter(old: Object, new: Object) -> bool:
+    """Whether a gated pod's new spec lets it go to no node that the old one does not.
+
+    The real server also takes further requirements in a node affinity that is there; nobody here writes any.
+    """
+    selected, now_selected = old.get("nodeSelector") or {}, new.get("nodeSelector") or {}
+    node_affinity = (old.get("affinity") or {}).get("nodeAffinity")
+    others, now_others = (
+        {key: value for key, value in (spec.get("affinity") or {}).items() if key != "nodeAffinity"}
+        for spec in (old, new)
+    )
+    is_same = node_affinity == (new.get("affinity") or {}).get("nodeAffinity")
+    return selected.items() <= now_selected.items() and others == now_others and (not node_affinity or is_same)
+
+
+def _kept(spec: Object, changeable: Sequence[str]) -> Object:
+    kept = {key: value for key, value in spec.items() if key not in changeable}
     for key in ("initContainers", "containers"):
         if key in kept:
             kept[key] = [{k: v for k, v in container.items() if k != "image"} for container in kept[key]]

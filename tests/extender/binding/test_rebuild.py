@@ -239,10 +239,9 @@ class TestRebuild:
     def test_pods_that_no_binding_can_reach_are_left_alone(self) -> None:
         """They are gated, have ended, or ask for no GPU."""
         world = world_of("p")
-        gates = {"spec": {"schedulingGates": [{"name": "queue"}]}}
-        for name, gpus in (("gated", 2), ("ended", 2), ("plain", 0)):
+        world.add_pod("gated", gates=("queue",))
+        for name, gpus in (("ended", 2), ("plain", 0)):
             world.add_pod(name, gpus)
-        world.patch(PODS, "gated", gates)
         world.set_status("ended", "Failed")
         with world.unchecked():
             damage(world, "wiped")
