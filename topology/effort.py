@@ -88,6 +88,17 @@ class Effort:
         finally:
             self._allowance = None
 
+    def bounded_steps(self, search: Search[T], steps: int = CALL_STEPS) -> Search[T]:
+        """Run a search, each step of which may take so many steps of other searches."""
+        while True:
+            with self.bounded(steps):
+                try:
+                    next(search)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+            yield
+
     @property
     def is_bounded(self) -> bool:
         """Whether somebody waits for an answer now."""

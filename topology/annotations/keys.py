@@ -38,6 +38,12 @@ GROUP_SCOPE: Final = "gputopo.dev/group-scope"
 """`run` (default): the pods of one Job and the like; `namespace`: all pods of the namespace that name the group."""
 GROUP_AFFINITY: Final = "gputopo.dev/group-affinity"
 """`nvlink-domain`, `rack` or `block`, of which the group takes as few as can be; `required-rack`: one, else no placement."""
+GANG: Final = "gputopo.dev/gang"
+"""`required`: the pods of the group start together or not at all, if they wait behind the gate `PLAN_GATE`."""
+GROUP_MIN: Final = "gputopo.dev/group-min"
+"""How many pods of a gang are enough for it to start; without it all."""
+EXPECTED_DURATION: Final = "gputopo.dev/expected-duration"
+"""How long the pod will run (`90s`, `10m`, `4h`). It may have GPUs that are kept for a gang if it ends before that starts."""
 SHARING_CLASS: Final = "gputopo.dev/sharing-class"
 """Name: pods of different classes never share a GPU; those without one are a class of their own."""
 COMPUTE_PERCENT: Final = "gputopo.dev/gpu-compute-percent"
@@ -56,6 +62,10 @@ GPU_HEALTH: Final = "gputopo.dev/gpu-health"
 
 PAUSE: Final = "gputopo.dev/pause"
 """On a node, by whoever may write nodes: why its driver is left alone for now. The agent lets go of it; no new pod comes."""
+
+# A scheduling gate, put on pods by users or by an admission policy.
+PLAN_GATE: Final = "gputopo.dev/plan"
+"""The pod waits in gputopo's own queue until it is planned."""
 
 # A condition of nodes, written by the agent where that is switched on.
 GPUS_HEALTHY: Final = "gputopo.dev/GPUsHealthy"
@@ -83,6 +93,9 @@ FENCE: Final = "alloc.gputopo.dev/fence"
 
 NOMINATED: Final = "alloc.gputopo.dev/nominated"
 """The node that the extender has nominated the pod for; where `status.nominatedNodeName` says another one, that is not ours."""
+
+PLANNED: Final = "alloc.gputopo.dev/planned"
+"""The node that the queue has directed the pod to; it comes with the write that removes `PLAN_GATE`."""
 
 LOOK: Final = "alloc.gputopo.dev/look"
 """On the node: a resourceVersion of it; the agent is to report what containers hold after a later version than that one."""

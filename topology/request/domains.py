@@ -119,6 +119,10 @@ class GroupRequest:
     """By whose words the pod is in it."""
     run: str = ""
     """Which of several groups of that name."""
+    is_gang: bool = False
+    """Whether its pods start together or not at all."""
+    least: int | None = None
+    """How many of them are enough for a gang; `None`: all."""
 
     @property
     def levels(self) -> list[Level]:

@@ -134,6 +134,8 @@ class PodRequest:
     group: GroupRequest | None = None
     compute_percent: int | None = None
     """A ceiling on what its shares compute."""
+    expected_seconds: float | None = None
+    """How long it will run; `None`: it does not say."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""
@@ -242,7 +244,9 @@ def pod_request(
         same_gpu=same_gpu(read.get(keys.SAME_GPU, SameGpu.PREFERRED), shares),
     )
     percent = read.get(keys.COMPUTE_PERCENT)
-    return PodRequest(request, asking, read.get(keys.RELAX_AFTER), _group(read, group), percent)
+    return PodRequest(
+        request, asking, read.get(keys.RELAX_AFTER), _group(read, group), percent, read.get(keys.EXPECTED_DURATION)
+    )
 
 
 @lru_cache(maxsize=128)
@@ -260,13 +264,18 @@ def _group(read: Mapping[str, Any], known: GroupName | None) -> GroupRequest | N
     if keys.GROUP in read and known is None:
         known = GroupName(OURS, read[keys.GROUP])
     if known is None:
-        lonely = next((key for key in (keys.GROUP_SIZE, keys.GROUP_AFFINITY, keys.GROUP_SCOPE) if key in read), None)
+        lonely = next((key for key in _OF_GROUPS if key in read), None)
         if lonely is not None:
             raise RequestError(lonely, f"says nothing without {keys.GROUP}")
         return None
+    if keys.GROUP_MIN in read and keys.GANG not in read:
+        raise RequestError(keys.GROUP_MIN, f"says nothing without {keys.GANG}")
     level, required = read.get(keys.GROUP_AFFINITY, (Level.NVLINK_DOMAIN, False))
     size = read.get(keys.GROUP_SIZE, known.size)
-    return GroupRequest(known.name, size, level, required, known.source, known.run)
+    least = read.get(keys.GROUP_MIN)
+    if least is not None and size is not None and least > size:
+        raise RequestError(keys.GROUP_MIN, f"{least} is more than the group's {size} pods")
+    return GroupRequest(known.name, size, level, required, known.source, known.run, keys.GANG in read, least)
 
 
 def widest(asked: Iterable[tuple[int, bool]]) -> int:
@@ -292,6 +301,7 @@ def _by_container(containers: Sequence[ContainerGpus]) -> tuple[ContainerGpus, .
     return aligned if len(aligned) > 1 or any(each.cpus for each in aligned) else ()
 
 
+_OF_GROUPS = (keys.GROUP_SIZE, keys.GROUP_AFFINITY, keys.GROUP_SCOPE, keys.GANG, keys.GROUP_MIN)
 _READERS: dict[str, Callable[[str, str], Any]] = {
     keys.REQUIRED_AFFINITY: words.affinity,
     keys.PREFERRED_AFFINITY: words.affinity,
@@ -309,6 +319,9 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     keys.GROUP_SIZE: words.positive_count,
     keys.GROUP_AFFINITY: words.group_affinity,
     keys.GROUP_SCOPE: words.one_of("run", "namespace"),
+    keys.GANG: words.one_of("required"),
+    keys.GROUP_MIN: words.positive_count,
+    keys.EXPECTED_DURATION: words.duration,
     keys.SHARING_CLASS: words.name,
     keys.SAME_GPU: lambda key, value: SameGpu(words.one_of(*SameGpu)(key, value)),
     keys.COMPUTE_PERCENT: words.percent,

@@ -76,6 +76,10 @@ def test_an_annotation_is_read(annotation: str, text: str, field: str, value: ob
         ("group", "a b"),
         ("group-size", "0"),
         ("group-size", "4"),
+        ("gang", "required"),
+        ("gang", "preferred"),
+        ("group-min", "2"),
+        ("expected-duration", "soon"),
         ("group-affinity", "row"),
         ("group-affinity", "required-"),
         ("group-affinity", "rack"),
@@ -102,6 +106,27 @@ def test_a_group_says_its_size_and_what_it_wants_to_share(affinity: str, level: 
     """A level alone is a preference."""
     said = {"group": "llama", "group-size": "4", "group-affinity": affinity}
     assert parse_pod(pod("2", annotations=said)).group == GroupRequest("llama", 4, level, required)
+
+
+def test_a_gang_says_that_it_starts_whole_or_with_how_many_pods() -> None:
+    """And any pod how long it will run."""
+    said = {"group": "llama", "group-size": "4", "gang": "required", "group-min": "3", "expected-duration": "1h30m"}
+    read = parse_pod(pod("2", annotations=said))
+    assert read.group == GroupRequest("llama", 4, is_gang=True, least=3)
+    assert read.expected_seconds == 5400
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"group": "llama", "group-min": "2"}, "says nothing without gputopo.dev/gang"),
+        ({"group": "llama", "gang": "required", "group-size": "2", "group-min": "3"}, "3 is more than the group's 2"),
+    ],
+)
+def test_a_minimum_that_means_nothing_is_refused(said: dict[str, str], why: str) -> None:
+    """Of a group that is no gang, or larger than the gang."""
+    with pytest.raises(RequestError, match=why):
+        parse_pod(pod("2", annotations=said))
 
 
 def test_a_group_that_says_nothing_else_asks_to_be_near() -> None:
