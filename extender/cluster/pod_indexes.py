@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from extender.cluster.caches.evictions import Evictions
 from extender.cluster.caches.gates import Gates
+from extender.cluster.caches.namespace_use import NamespaceUse
 from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.caches.stand_ins import StandIns
 from extender.cluster.caches.waiting import Waiting
@@ -28,7 +29,16 @@ class PodIndexes:
         self.waiting = Waiting()
         self.gates = Gates()
         self.evictions = Evictions(self.groups.beside)
-        self._all = self.groups, self.stand_ins, self.schedulers, self.waiting, self.gates, self.evictions
+        self.use = NamespaceUse()
+        self._all = (
+            self.groups,
+            self.stand_ins,
+            self.schedulers,
+            self.waiting,
+            self.gates,
+            self.evictions,
+            self.use,
+        )
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take this for the newest version of a pod; `None`: it is gone."""

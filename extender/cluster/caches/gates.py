@@ -16,6 +16,8 @@ class Gates:
     """The pods that wait and have, or had, scheduling gates."""
 
     def __init__(self) -> None:
+        self.queued: dict[str, GpuPod] = {}
+        """By UID: the pods that wait in our own queue, perhaps behind gates of others, too."""
         self._held: set[str] = set()
         """UIDs of those with gates."""
         self._opened: set[str] = set()
@@ -25,6 +27,9 @@ class Gates:
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take note of the newest version of a pod; `None`: it is gone."""
+        self.queued.pop(uid, None)
+        if pod is not None and pod.has_plan_gate:
+            self.queued[uid] = pod
         if pod is None or pod.node:
             self._held.discard(uid)
             self._opened.discard(uid)

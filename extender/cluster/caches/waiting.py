@@ -19,7 +19,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.nominated: dict[str, GpuPod] = {}
-        """By UID, those of them that somebody has nominated for a node."""
+        """By UID, those of them that somebody has nominated for a node, or that our queue has sent to one."""
         self._lines: dict[str, dict[str, list[Turn]]] = {}
         """Scheduler → namespace → turns."""
         self._turns: dict[str, tuple[str, str, Turn]] = {}
@@ -31,7 +31,7 @@ class Waiting:
         if pod is None or not _waits(pod):
             self._leave(uid)
             return
-        if pod.pod.status.nominated_node_name:
+        if pod.pod.status.nominated_node_name or pod.directed_to:
             self.nominated[uid] = pod
         else:
             self.nominated.pop(uid, None)

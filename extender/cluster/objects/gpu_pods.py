@@ -32,7 +32,7 @@ from topology.errors import PayloadError, RequestError
 from topology.request.domains import GroupRequest
 from topology.request.gpu_request import PodRequest, pod_request
 from topology.request.shares import gib_of
-from topology.request.words import name, percent
+from topology.request.words import duration, name, percent
 from topology.value.fragmentation import PodKind
 
 ALLOCATED_BY_DRA = "the pod's GPUs are allocated by a ResourceClaim, not by gputopo"
@@ -44,7 +44,7 @@ MAX_STATUSES = 16
 """Of one pod that are remembered as other pods have them."""
 _OF_SHARES = (keys.COMPUTE_PERCENT, keys.SAME_GPU)
 """What says nothing of groups, and is refused where no container asks for a share: `read_group` reads no containers."""
-_OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED)
+_OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED, keys.PLANNED)
 _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, the name of a node, and their keys."""
 _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
@@ -96,6 +96,21 @@ class GpuPod:
     def is_gated(self) -> bool:
         """Whether somebody keeps it from being scheduled."""
         return self.is_alive and self.node is None and bool(self.pod.spec.scheduling_gates)
+
+    @property
+    def has_plan_gate(self) -> bool:
+        """Whether it waits in the queue, perhaps behind gates of others, too."""
+        return self.is_gated and keys.PLAN_GATE in _gates(self.pod)
+
+    @property
+    def awaits_plan(self) -> bool:
+        """Whether nothing but the queue keeps it from being scheduled."""
+        return self.is_gated and _gates(self.pod) == {keys.PLAN_GATE}
+
+    @property
+    def directed_to(self) -> str | None:
+        """The node that the queue has sent it to, when it opened the gate."""
+        return None if self.pod.spec.scheduling_gates else (self.pod.metadata.annotations or {}).get(keys.PLANNED)
 
     @property
     def nominated_by_us(self) -> str | None:
@@ -214,7 +229,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
     kept = PodSpec(
         node_name=spec.node_name and sys.intern(spec.node_name),
         scheduler_name=spec.scheduler_name and sys.intern(spec.scheduler_name),
-        scheduling_gates=(spec.scheduling_gates or [])[:1] or None,
+        scheduling_gates=_two_gates(spec),
         priority=spec.priority,
         containers=asked.spec.containers,
         init_containers=asked.spec.init_containers,
@@ -243,9 +258,22 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
             status.extended_resource_claim_status,
             _states(status.container_statuses),
             _states(status.init_container_statuses),
+            status.start_time if keys.EXPECTED_DURATION in (metadata.annotations or {}) else None,
         ),
         pod.json_bytes,
     )
+
+
+def _gates(pod: Pod) -> set[object]:
+    return {gate.get("name") for gate in pod.spec.scheduling_gates or ()}
+
+
+def _two_gates(spec: PodSpec) -> list[dict[str, object]] | None:
+    """Return at most two gates: ours, and one that somebody else has to remove."""
+    gates = spec.scheduling_gates or ()
+    ours = [gate for gate in gates if gate.get("name") == keys.PLAN_GATE]
+    others = [gate for gate in gates if gate.get("name") != keys.PLAN_GATE]
+    return [*ours[:1], *others[:1]] or None
 
 
 def _constrained(kept: PodSpec, by: PodSpec) -> PodSpec:
@@ -374,6 +402,15 @@ def kind_of(pod: GpuPod) -> PodKind | None:
     models = (pod.pod.metadata.annotations or {}).get(keys.GPU_MODEL, "")
     named = tuple(sorted({each.strip().lower() for each in models[:MAX_MODELS_CHARACTERS].split(",") if each.strip()}))
     return PodKind(pod.gpus or 1, cpu_milli=pod.cpu_milli, models=named, memory_gib=sum(pod.shares))
+
+
+def expected_seconds_of(pod: Pod) -> float | None:
+    """Return how long a pod says that it will run; `None` where it does not say so, or cannot be read."""
+    said = (pod.metadata.annotations or {}).get(keys.EXPECTED_DURATION)
+    try:
+        return None if said is None else duration(keys.EXPECTED_DURATION, said)
+    except RequestError:
+        return None
 
 
 def priority_of(pod: Pod) -> int:

@@ -147,6 +147,8 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     extended_resource_claim_status: dict[str, object] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    start_time: str | None = None
+    """When its kubelet has taken it."""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
