@@ -128,6 +128,22 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenGate:
+    """Remove our scheduling gate and nobody else's, and direct the pod to a node in the same write, for this version of it.
+
+    The pod must have no affinity of its own. Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+    is_pinned: bool
+    """Whether it may go to no other node; it prefers this one otherwise. Only a new pod undoes that."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskForLook:
     """Have a node's agent report what containers hold, from a look that begins later than a version of the node.
 
@@ -142,7 +158,16 @@ class AskForLook:
 
 
 Single: TypeAlias = (
-    GetPod | GetPodVersion | GetNode | SwapLedger | BindPod | FencePod | WritePlacement | Nominate | AskForLook
+    GetPod
+    | GetPodVersion
+    | GetNode
+    | SwapLedger
+    | BindPod
+    | FencePod
+    | WritePlacement
+    | Nominate
+    | OpenGate
+    | AskForLook
 )
 """What takes one request."""
 Intent = Single | ListPods

@@ -24,6 +24,7 @@ from extender.binding.intents import (
     Gone,
     NoAnswer,
     Nominate,
+    OpenGate,
     Refused,
     Reply,
     Single,
@@ -35,10 +36,14 @@ from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology.annotations import keys
 
 FIELD_MANAGER: Final = "gputopo-extender"
+QUEUE: Final = "gputopo-queue"
+"""Its field manager for scheduling gates."""
 STEERING: Final = "gputopo-steering"
 """Its field manager for nominations, so that people see who has made one."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
+_STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+"""Removes one gate by its name; a merge patch would have to name all that stay."""
 _JSON: Final = "application/json"
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """All that the API server says of a JSON Patch that does not apply; whoever else answers 422 gives a reason."""
@@ -117,6 +122,8 @@ def to_request(intent: Single) -> Request:
             return _annotate_pod(intent, {keys.PLACEMENT: intent.placement})
         case Nominate():
             return _nominate(intent)
+        case OpenGate():
+            return _open_gate(intent)
         case AskForLook():
             metadata = {"uid": intent.node_uid, "annotations": {keys.LOOK: intent.node_version}}
             path = _managed(_node_path(intent.node))
@@ -203,6 +210,24 @@ def _nominate(intent: Nominate) -> Request:
     return Request("PATCH", _managed(path, STEERING), _encode(body), _MERGE_PATCH)
 
 
+def _open_gate(intent: OpenGate) -> Request:
+    """Name the node by a field: labels of hostnames may differ from the names of nodes, and need not be unique."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [intent.node]}]}
+    affinity = (
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        if intent.is_pinned
+        else {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
+    )
+    metadata = {
+        "uid": intent.uid,
+        "resourceVersion": intent.resource_version,
+        "annotations": {keys.PLANNED: intent.node},
+    }
+    spec = {"schedulingGates": [{"$patch": "delete", "name": keys.PLAN_GATE}], "affinity": {"nodeAffinity": affinity}}
+    path = _managed(_pod_path(intent.namespace, intent.name), QUEUE)
+    return Request("PATCH", path, _encode({"metadata": metadata, "spec": spec}), _STRATEGIC_PATCH)
+
+
 def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]) -> Request:
     """Write by way of the status, which is all that we may touch of a pod."""
     metadata = {"uid": intent.uid, "resourceVersion": intent.resource_version, "annotations": annotations}
@@ -213,7 +238,7 @@ def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]
 def _done(intent: Single, body: bytes) -> Reply:
     try:
         match intent:
-            case GetPod() | WritePlacement() | Nominate():
+            case GetPod() | WritePlacement() | Nominate() | OpenGate():
                 return Done(_decode_pod(body))
             case GetPodVersion():
                 return Done(Pod(read_metadata(body).metadata))
