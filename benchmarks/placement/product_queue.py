@@ -15,8 +15,9 @@ from benchmarks.placement.product import Gputopo, uid_of
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.objects import kinds
 from extender.features.steering.feature import BATCH
-from extender.planning.plan import PendingPod, plan_queue
+from extender.planning.plan import plan_queue
 from extender.planning.planned_nodes import HostDemand
+from extender.planning.units import PendingPod
 from topology.value.score import Weights
 
 _MODELS = "models"

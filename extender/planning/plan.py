@@ -6,40 +6,15 @@ counts if it serves every pod of the first one, and more pods or at more bandwid
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import priority_of
-from extender.cluster.objects.kinds import Pod
-from extender.planning.planned_nodes import HostDemand, Nodes, PlannedNodes
-from topology.placement.verdict import Placement
+from extender.planning.planned_nodes import Nodes, PlannedNodes
+from extender.planning.planner import PlanContext, plan_units
+from extender.planning.units import Assignment, PendingPod, Unit
+from topology.effort import finish
 from topology.request.gpu_request import GpuRequest
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPod:
-    """A pod that waits, and what it asks for now."""
-
-    pod: Pod
-    request: GpuRequest
-    avoided: Collection[str] = ()
-    """Nodes that step back from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Where a pod is to go."""
-
-    pod: Pod
-    request: GpuRequest
-    node: str
-    placement: Placement
-
-    @property
-    def gpus(self) -> int:
-        """What it would get there, as a mask over positions."""
-        return sum(1 << position for position in self.placement.gpus)
 
 
 def plan_queue(nodes: Nodes, queue: Sequence[PendingPod], taken: Mapping[str, Held]) -> list[Assignment]:
@@ -60,23 +35,9 @@ def plan_queue(nodes: Nodes, queue: Sequence[PendingPod], taken: Mapping[str, He
 
 
 def _in_order(nodes: Nodes, queue: Sequence[PendingPod], taken: Mapping[str, Held]) -> dict[str, Assignment]:
-    planned, found, in_vain = PlannedNodes(nodes, taken), dict[str, Assignment](), set[Hashable]()
-    for wanted in queue:
-        if (alike := _alike(wanted)) in in_vain:
-            continue
-        place = planned.place(wanted.pod, wanted.request, wanted.avoided)
-        if place is not None:
-            found[wanted.pod.metadata.uid] = Assignment(wanted.pod, wanted.request, *place)
-        elif not wanted.avoided:
-            in_vain.add(alike)  # what is left only gets less
-    return found
-
-
-def _alike(wanted: PendingPod) -> Hashable:
-    """Return what is equal of pods that fit on the same nodes."""
-    spec = wanted.pod.spec
-    selected = tuple(sorted((spec.node_selector or {}).items()))
-    return wanted.request, selected, tuple(spec.tolerations or ()), HostDemand.of(wanted.pod)
+    alone = PlanContext(now=0.0, may_reserve=lambda _: False)
+    plan = finish(plan_units(PlannedNodes(nodes, taken), map(Unit.alone, queue), alone))
+    return {start.unit.key: assignment for start in plan.starts for assignment in start.assignments}
 
 
 def _smallness(request: GpuRequest) -> tuple[int, int]:

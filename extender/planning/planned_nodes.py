@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -9,14 +10,21 @@ from itertools import islice
 from typing import Final, Protocol
 
 from extender.cluster.candidates.holds import NOTHING, Held
-from extender.cluster.candidates.shape_index import Key, ShapeIndex
+from extender.cluster.candidates.shape import Shape
+from extender.cluster.candidates.shape_index import Key, Order, ShapeIndex
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli, memory_bytes
+from topology.effort import Search
 from topology.placement.verdict import Placement
+from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
 
 LOOKED_AT: Final = 500
 """Nodes, best first, before a pod is left to kube-scheduler, which looks at all of them side by side."""
+FILED_AT_ONCE: Final = 64
+"""Nodes, in one step: about a millisecond."""
+FEW: Final = 256
+"""Nodes that are sorted for a pod, and not looked for among all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +65,165 @@ class Nodes(Protocol):
 
 
 class PlannedNodes:
-    """Nodes of which GPUs are taken beside all others, which stand where filter finds them; both are read best first."""
+    """Nodes of which GPUs are taken next to all others, which stand where filter finds them; both are read best first.
+
+    Part of a plan can be undone. GPUs can be kept, and then only pods that may enter get them.
+    Nodes may leave the cluster while a plan is made in steps.
+    """
 
     def __init__(self, nodes: Nodes, taken: Mapping[str, Held]) -> None:
         """Begin with GPUs of some nodes that are on their way to somebody."""
         self._nodes, self._names, self._shapes = nodes, nodes.names, nodes.shapes
         self._taken: dict[str, Held] = {}
         self._planned: dict[str, HostDemand] = {}
+        self._kept: dict[str, Held] = {}
+        self._freed: dict[str, int] = {}
+        """Node → GPUs that pods will have given back; a mask over positions."""
         self._touched = self._shapes.like()
+        """The nodes of which anything is taken or kept, without what is taken."""
+        self._beside_kept = self._shapes.like()
+        """The same, without what is kept, too; filled once anything is."""
+        self._steps: list[_Step] = []
         for node, held in taken.items():
             if node in self._names:
-                self._take(node, held)
+                self._take(node, held, NO_DEMAND)
 
-    def place(self, pod: Pod, request: GpuRequest, avoided: Collection[str]) -> tuple[str, Placement] | None:
-        """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which."""
-        namespace, touched, demand = pod.metadata.namespace, self._touched, HostDemand.of(pod)
-        order = self._shapes.order(request, namespace)
-        plain = (key for key in order.best_first(self._names) if key[-1] not in self._taken)
-        best_first: Iterator[Key] = merge(plain, touched.order(request).best_first(self._taken))
+    def later(self, freed: Mapping[str, int]) -> Search[PlannedNodes]:
+        """Return the nodes as they will be once these GPUs are given back, with the CPU and memory of the pods that had them."""
+        later = PlannedNodes(self._nodes, {})
+        later._freed = {node: gpus for node, gpus in freed.items() if node in self._names}
+        later._taken = dict(self._taken)
+        for number, node in enumerate({**later._freed, **later._taken}):
+            later._file(node)
+            if number % FILED_AT_ONCE == 0:
+                yield
+        return later
+
+    def place(
+        self,
+        pod: Pod,
+        request: GpuRequest,
+        avoided: Collection[str] = (),
+        *,
+        among: frozenset[str] | None = None,
+        enters: bool = False,
+    ) -> tuple[str, Placement] | None:
+        """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which.
+
+        Args:
+            pod: The pod.
+            request: What it asks for.
+            avoided: Nodes where it does not go.
+            among: The nodes where it may go; `None`: all.
+            enters: Whether it may have GPUs that are kept.
+
+        """
+        demand = HostDemand.of(pod)
+        touched = self._touched if enters or not self._kept else self._beside_kept
+        order, touched_order = self._shapes.order(request, pod.metadata.namespace), touched.order(request)
+        best_first = self._best_first(order, touched, touched_order, among)
         for *_, name in islice(best_first, LOOKED_AT):
-            if name not in avoided and self._nodes.lets(pod, name, demand + self._planned.get(name, NO_DEMAND)):
-                index, ordered = (touched, touched.order(request)) if name in self._taken else (self._shapes, order)
-                bucket = index.bucket_of(name)
-                verdict = ordered.verdicts[bucket.serial] if bucket else None
+            if name not in avoided and self._nodes.lets(pod, name, self._needed(name, demand)):
+                bucket = touched.bucket_of(name)
+                verdicts = touched_order.verdicts
+                if bucket is None:
+                    bucket, verdicts = self._shapes.bucket_of(name), order.verdicts
+                verdict = verdicts[bucket.serial] if bucket else None
                 if not isinstance(verdict, Placement):
                     return None
-                self._take(name, Held.of(verdict, request))
-                self._planned[name] = demand + self._planned.get(name, NO_DEMAND)
+                self._take(name, Held.of(verdict, request), demand)
                 return name, verdict
         return None
 
-    def _take(self, name: str, held: Held) -> None:
+    def fitting(
+        self,
+        request: GpuRequest,
+        namespace: str,
+        names: frozenset[str],
+        locations: Mapping[str, Location],
+        *,
+        enters: bool,
+    ) -> Counter[Location]:
+        """Return how many pods with this request the GPUs of each location could take; CPU and memory are not counted."""
+        touched = self._touched if enters or not self._kept else self._beside_kept
+        changed = self._changed
+        pods = Counter[Location]()
+        orders = self._shapes.order(request, namespace), touched.order(request)
+        for order, some in zip(orders, (names - changed, names & changed), strict=True):
+            pods += order.fitting(order.census(some, locations))
+        return pods
+
+    def mark(self) -> int:
+        """Return a mark, to which `undo` goes back."""
+        return len(self._steps)
+
+    def undo(self, mark: int) -> None:
+        """Take back all that was placed since then."""
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            if step.taken:
+                self._taken[step.node] = step.taken
+            else:
+                del self._taken[step.node]
+            self._planned[step.node] = step.planned
+            self._file(step.node)
+
+    def keep(self, kept: Mapping[str, Held]) -> None:
+        """Keep these GPUs, whether they are free or still to be freed, from all that may not enter."""
+        before, self._kept = self._kept, {node: held for node, held in kept.items() if node in self._names}
+        for node in {*self._taken, *self._kept, *before}:
+            self._file(node)
+
+    def _best_first(
+        self, order: Order, touched: ShapeIndex, touched_order: Order, among: frozenset[str] | None
+    ) -> Iterator[Key]:
+        changed = self._changed
+        if among is not None and len(among) <= FEW:
+            plain, others = among - changed, among & changed
+            return merge(order.best_of(plain, self._shapes.bucket_of), touched_order.best_of(others, touched.bucket_of))
+        names = self._names if among is None else among
+        unchanged = (key for key in order.best_first(names) if key[-1] not in changed)
+        return merge(unchanged, touched_order.best_first(changed if among is None else changed & among))
+
+    @property
+    def _changed(self) -> frozenset[str]:
+        """The nodes that are filed here."""
+        return frozenset(self._taken.keys() | self._kept.keys() | self._freed.keys())
+
+    def _needed(self, name: str, demand: HostDemand) -> HostDemand:
+        """Return what pods that are planned onto a node need of it; nobody knows what it will have where pods are to end."""
+        return NO_DEMAND if self._freed else demand + self._planned.get(name, NO_DEMAND)
+
+    def _take(self, name: str, held: Held, demand: HostDemand) -> None:
+        taken, planned = self._taken.get(name, NOTHING), self._planned.get(name, NO_DEMAND)
+        self._steps.append(_Step(name, taken, planned))
+        self._taken[name], self._planned[name] = taken + held, planned + demand
+        self._file(name)
+
+    def _file(self, name: str) -> None:
+        """File a node under what is left of it."""
         bucket = self._shapes.bucket_of(name)
-        assert bucket is not None, "each node has a shape"
-        taken = self._taken[name] = self._taken.get(name, NOTHING) + held
-        shape = bucket.shape
-        free = shape.free & ~taken.touched
-        shares = shape.shares.beside(taken.gpus, taken.shares)
-        self._touched.put(name, replace(shape, free=free, doubtful=shape.doubtful & free, shares=shares))
+        if bucket is None:
+            return
+        taken, kept, freed = (self._taken.get(name, NOTHING), self._kept.get(name, NOTHING), self._freed.get(name, 0))
+        is_changed = bool(taken or kept or freed)
+        self._touched.put(name, _left(bucket.shape, taken, freed) if is_changed else None)
+        if self._kept:
+            self._beside_kept.put(name, _left(bucket.shape, taken + kept, freed) if is_changed else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a node was like before something was placed there."""
+
+    node: str
+    taken: Held
+    planned: HostDemand
+
+
+def _left(shape: Shape, taken: Held, freed: int) -> Shape:
+    free = (shape.free | freed) & ~taken.touched
+    shares = shape.shares.beside(taken.gpus, taken.shares)
+    return replace(
+        shape, free=free, perhaps_free=shape.perhaps_free | freed, doubtful=shape.doubtful & free, shares=shares
+    )

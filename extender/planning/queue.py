@@ -17,11 +17,12 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.planning.plan import PendingPod
 from extender.planning.planned_nodes import HostDemand
+from extender.planning.units import PendingPod
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement
+from topology.request.domains import GroupRequest
 
 LOOKED_AT: Final = 2000
 """Pods from the head of the queue: whoever cannot be planned must not hide those behind, nor cost a walk through all."""
@@ -102,7 +103,8 @@ def next_wanted(
     pods = map(state.pods.get, _behind(state, schedulers, now, ahead, max(LEAST_SHARE, LOOKED_AT // namespaces)))
     plain = (pod for pod in pods if pod is not None and _may_be_planned(state, pod) and may_begin(pod))
     read = islice(_in_shares(plain, max(LEAST_SHARE, READ // namespaces)), READ)
-    return list(islice(_read(state, read, now), at_most))
+    alone = (wanted for wanted, group in _read(state, read, now) if group is None)  # others depend on their group
+    return list(islice(alone, at_most))
 
 
 def _in_shares(pods: Iterable[GpuPod], share: int) -> Iterator[GpuPod]:
@@ -130,14 +132,14 @@ def _behind(
 
 
 def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
-    """Return node → what is held, or what pods will get which somebody else has nominated."""
+    """Return node → what is held, or what pods will get that somebody else has nominated or sent there."""
     taken = state.holds.others("", now.monotonic)
     on_the_way = state.holds.places(now.monotonic)
     for uid, pod in state.indexes.waiting.nominated.items():
-        view = state.views.get(pod.pod.status.nominated_node_name or "")
+        view = state.views.get(pod.directed_to or pod.pod.status.nominated_node_name or "")
         if uid in on_the_way or view is None:
             continue
-        for wanted in _read(state, [pod], now):
+        for wanted, _ in _read(state, [pod], now):
             held = taken.get(view.name, NOTHING)
             verdict = view.decide_for(uid, wanted.request, held)
             if isinstance(verdict, Placement):
@@ -152,12 +154,14 @@ def _may_be_planned(state: ClusterState, pod: GpuPod) -> bool:
     return is_new and is_plain(pod.pod)
 
 
-def _read(state: ClusterState, pods: Iterable[GpuPod], now: Instant) -> Iterator[PendingPod]:
-    """Yield those that ask for GPUs alone: where a pod of a group may go depends on its others."""
+def _read(
+    state: ClusterState, pods: Iterable[GpuPod], now: Instant
+) -> Iterator[tuple[PendingPod, GroupRequest | None]]:
+    """Yield those that ask for GPUs, with their groups."""
     for pod in pods:
         try:
             asked = PodContext.read(state, pod.pod, now)
         except RequestError:
             continue
-        if asked.request.asks and asked.group is None:
-            yield PendingPod(pod.pod, asked.request, tuple(asked.away(state)))
+        if asked.request.asks:
+            yield PendingPod(pod.pod, asked.request, tuple(asked.away(state))), asked.group

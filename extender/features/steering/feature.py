@@ -20,8 +20,9 @@ from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
-from extender.planning.plan import Assignment, PendingPod, plan_queue
+from extender.planning.plan import plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
+from extender.planning.units import Assignment, PendingPod
 from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
 from extender.verbs.preparing import prepare_request
 from extender.verbs.wire import ExtenderArgs

@@ -21,7 +21,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.steering.nomination_breaker import NominationBreaker
 from extender.kit.backoff import Backoff, Pauses
-from extender.planning.plan import Assignment
+from extender.planning.units import Assignment
 
 BEFORE_OWNER_PAUSES: Final = 3
 """Nominations in a row that came to nothing, of pods of one owner: one alone may have been a race that kube-scheduler won."""

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from extender.binding.intents import Done, Nominate, Reply, Step
 from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod, PodStatus
 from extender.cluster.state import ClusterState
-from extender.planning.plan import Assignment, plan_queue
+from extender.planning.plan import plan_queue
 from extender.planning.queue import NodesOfCluster, next_wanted, on_their_way
+from extender.planning.units import Assignment
 from tests.extender.builders import at, pod
 from tests.extender.shares import sharer
 from topology.annotations import keys

@@ -19,7 +19,7 @@ from extender.cluster.objects.kinds import (
     Volume,
 )
 from extender.cluster.state import ClusterState
-from extender.planning.queue import LEAD, LOOKED_AT, next_wanted
+from extender.planning.queue import LEAD, LOOKED_AT, next_wanted, on_their_way
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod
 from tests.extender.planning.queues import SCHEDULER, assignments, nominated, planned, waiting, waiting_share
@@ -138,6 +138,14 @@ def test_what_is_on_its_way_to_others_is_left_to_them() -> None:
     assert planned(state) == {"a": "n1"}
     state.holds.put("held", Hold("n1", 0b1, 99.0))
     assert planned(state) == {}
+
+
+@pytest.mark.parametrize("wants", [{}, {keys.GROUP: "g"}], ids=["alone", "of-a-group"])
+def test_what_the_queue_has_sent_to_a_node_is_left_there(wants: dict[str, str]) -> None:
+    """Its pod has no gate any more, and is not bound yet; another process may have sent it."""
+    sent = waiting("sent", 4, wants=wants | {keys.PLANNED: "n1"})
+    taken = on_their_way(cluster(node("n1"), sent), at())
+    assert taken["n1"].gpus.bit_count() == 4
 
 
 def test_nodes_that_labels_and_taints_forbid_are_passed_over() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from extender.binding import bind as binding
 from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
-from extender.planning.plan import Assignment, PendingPod
 from extender.planning.queue import NodesOfCluster
+from extender.planning.units import Assignment, PendingPod
 from tests.simulation.mix import Mix, steered, whole_gpus
 from tests.simulation.mutants import seams
 from tests.simulation.mutants.mutant import DOUBLE, Mutant

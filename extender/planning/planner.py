@@ -1,0 +1,104 @@
+"""Plans the units that wait, in their order: which of them start now and where, and what is kept for the first gang that cannot.
+
+A unit without room does not hold up the others: those behind it are planned on what is left, but for GPUs that are kept.
+The work goes in steps. Units that are like one without room are passed over. Of each namespace only so many different units
+are tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from extender.planning.gangs import Places, place_unit
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.reservations import Reservation, Running, reserve
+from extender.planning.units import Assignment, Unit
+from topology.effort import Search
+
+FAILURES: Final = 256
+"""Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them."""
+
+
+class Wait(StrEnum):
+    """Why a unit does not start now."""
+
+    NO_ROOM = "no-room"
+    RESERVED = "reserved"
+    """No room but for GPUs that are kept for it."""
+    NOT_REACHED = "not-reached"
+    """Too many units of its namespace came before it and found no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A unit that starts now."""
+
+    unit: Unit
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """What becomes of all units that wait."""
+
+    starts: tuple[Start, ...] = ()
+    """In the order in which they are served."""
+    reservation: Reservation | None = None
+    waits: Mapping[str, Wait] = field(default_factory=dict)
+    """The other units by their keys, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What a plan rests on besides what nodes have left."""
+
+    now: float
+    """In the seconds in which units wait."""
+    places: Callable[[Unit], Places] = lambda _: {}
+    """Returns the nodes where all but free capacity lets a unit go, and where they stand."""
+    running: Callable[[], Sequence[Running]] = lambda: ()
+    """Returns what pods hold; called at most once."""
+    may_reserve: Callable[[Unit], bool] = lambda unit: unit.is_gang
+    """Whether GPUs may be kept for a unit; they are for the first one that has no room."""
+
+
+def plan_units(
+    nodes: PlannedNodes,
+    units: Iterable[Unit],
+    context: PlanContext,
+    started: Callable[[Unit], None] = lambda _: None,
+) -> Search[QueuePlan]:
+    """Return the plan for these units, which are taken one by one; `started` is called for each that starts."""
+    starts, waits, reservation = list[Start](), dict[str, Wait](), None
+    in_vain, failures = set[tuple[bool, Hashable]](), Counter[str]()
+    for unit in units:
+        enters = reservation is None or reservation.admits(unit, context.now)
+        kind = unit.kind
+        if kind is not None and in_vain & {(True, kind), (enters, kind)}:
+            waits[unit.key] = Wait.NO_ROOM
+            continue
+        if failures[unit.namespace] >= FAILURES:
+            waits[unit.key] = Wait.NOT_REACHED
+            continue
+        places = context.places(unit) if unit.group else {}
+        assignments = yield from place_unit(nodes, places, unit, enters=enters)
+        if assignments:
+            starts.append(Start(unit, assignments))
+            started(unit)
+            continue
+        failures[unit.namespace] += 1
+        waits[unit.key] = Wait.NO_ROOM
+        if reservation is None and context.may_reserve(unit):
+            reservation = yield from reserve(nodes, context.places(unit), unit, context.running())
+            if reservation is not None:
+                waits[unit.key] = Wait.RESERVED
+                nodes.keep(reservation.kept)
+                continue
+        if kind is not None:
+            in_vain.add((enters, kind))
+        yield
+    return QueuePlan(tuple(starts), reservation, waits)
