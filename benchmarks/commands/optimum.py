@@ -41,7 +41,7 @@ def optimum(
     ] = None,
     output: Annotated[OptimumFormat, typer.Option("--output", "-o")] = OptimumFormat.TABLE,
 ) -> None:
-    """Compute the optimum, and the distance from it. The best rule never refuses what fits. It says how far below gputopo and its peers stay.
+    """Compute the optimum, and the distance from it. The best rule never refuses what fits.
 
     Pods arrive at random and run for a random time. What counts is the value of the running pods, as gputopo measures it.
     """

@@ -12,6 +12,7 @@ from extender.features.autoscaling.feature import Autoscaling
 from extender.features.group_sizes.feature import GroupSizeWatch
 from extender.features.measured.feature import MeasuredFile
 from extender.features.quality.feature import Quality
+from extender.features.queue.feature import Queue
 from extender.features.sick_gpus.feature import SickGpus
 from extender.features.steering.feature import Steering
 from extender.features.waking.feature import Waking
@@ -21,6 +22,7 @@ FEATURES: Final[tuple[type[Feature], ...]] = (
     SickGpus,
     Autoscaling,
     Steering,
+    Queue,
     Waking,
     MeasuredFile,
     Quality,

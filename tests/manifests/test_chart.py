@@ -85,6 +85,16 @@ def test_only_who_is_told_to_steer_queues_does() -> None:
     assert rules == [each["rules"] for each in yaml.safe_load_all(without) if each and "rules" in each]
 
 
+def test_only_an_extender_with_a_queue_may_patch_pods() -> None:
+    """Off by default; a gate is no part of the status, which it patches anyway."""
+    right = {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
+    of_roles = [
+        [rule for found in yaml.safe_load_all(rendered) if found for rule in found.get("rules") or ()]
+        for rendered in (render(), render("extender.config.queue.enabled=true"))
+    ]
+    assert [rules.count(right) for rules in of_roles] == [0, 1]
+
+
 def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
     """Beside kube-scheduler it has its account, and that right with it."""
     secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")

@@ -146,6 +146,8 @@ PODS: Mapping[str, Mapping[str, Field]] = {
         "group": Field(values.label, _annotation(keys.GROUP)),
         "size": Field(values.count, _annotation(keys.GROUP_SIZE)),
         "scope": _word(keys.GROUP_SCOPE, "run", "namespace"),
+        "gang": _word(keys.GANG, "required"),
+        "least": Field(values.count, _annotation(keys.GROUP_MIN)),
         "near": _word(keys.GROUP_AFFINITY, "nvlink-domain", "rack", "block", "required-rack"),
         "set": Field(values.label, _label("leaderworkerset.sigs.k8s.io/name")),
         "set-size": Field(values.count, _annotation("leaderworkerset.sigs.k8s.io/size")),

@@ -1,0 +1,34 @@
+"""What is said to pods of the queue: why they wait, and where they are to go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.features.queue.waiting import NotPlanned
+from extender.kubernetes.events import Event, PodName
+
+QUEUED: Final = "GPUPodQueued"
+PLANNED: Final = "GPUPodPlanned"
+STRANDED: Final = "GPUPodStranded"
+
+
+def queued(pod: PodName, reason: NotPlanned) -> Event:
+    """Say why a pod is not planned."""
+    return Event(pod, QUEUED, f"waits in gputopo's queue: {reason.words}", "Normal", reason.why)
+
+
+def planned(pod: PodName, node: str, members: int) -> Event:
+    """Say where a pod is to go, and with how many others of its gang."""
+    gang = f", with {members - 1} others of its gang" if members > 1 else ""
+    return Event(pod, PLANNED, f"is planned on {node}{gang}", "Normal", node)
+
+
+def stranded(pod: PodName, node: str) -> Event:
+    """Say that a pod can go nowhere any more."""
+    return Event(
+        pod,
+        STRANDED,
+        f"is pinned to {node}, which does not exist any more: only a new pod can go elsewhere",
+        "Warning",
+        node,
+    )

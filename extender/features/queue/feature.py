@@ -1,0 +1,252 @@
+"""The rounds of the queue: what waits is read and planned, what is planned is carried out, and what came of it is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Final, Self
+
+from extender.binding.driver import Driver
+from extender.binding.intents import Step
+from extender.cluster.state import ClusterState
+from extender.core.feature import Core, Feature
+from extender.features.queue import events
+from extender.features.queue.half_gangs import HalfGangs
+from extender.features.queue.running import PlacesOfUnits, running_pods
+from extender.features.queue.settings import QueueSettings
+from extender.features.queue.started import Fate, StartedUnits
+from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue
+from extender.kit.bounded import Bounded
+from extender.kit.clock import Clock, Instant
+from extender.kit.rounds import Round
+from extender.kit.turns import in_turns
+from extender.kubernetes.events import EventRecorder, PodName
+from extender.planning.order import FairOrder
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.planner import PlanContext, QueuePlan, Start, Wait, plan_units
+from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.planning.reservations import Reservation
+from extender.planning.units import Assignment, Unit
+from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind
+from extender.verbs.preparing import prepare_request
+from topology.effort import Allowance, Search
+
+PODS: Final = Declaration(
+    "gputopo_queue_pods",
+    "Pods of the queue, by what became of them.",
+    SeriesKind.COUNTER,
+    labels=("outcome",),
+    values=tuple(product(("planned", "opened", "not-opened", *Fate))),
+)
+GANGS: Final = Declaration(
+    "gputopo_queue_gangs",
+    "Gangs that were planned whole.",
+    SeriesKind.COUNTER,
+)
+WAITING: Final = Declaration(
+    "gputopo_queue_waiting_pods",
+    "Pods that wait in the queue, by reason.",
+    SeriesKind.GAUGE,
+    labels=("reason",),
+    values=tuple(product(WaitReason)),
+)
+HALF_GANGS: Final = Declaration(
+    "gputopo_queue_half_gangs",
+    "Gangs of which some members have been bound for 60 s and others not, without a plan.",
+    SeriesKind.READ,
+)
+ROUND_SECONDS: Final = 0.1
+HALF_SECONDS: Final = 5.0
+"""Between two looks for half gangs."""
+IDLE_SECONDS: Final = 1.0
+"""Between two plans when the last one started nothing: what waits then waits for something to end."""
+IDLE_RATIO: Final = 9
+"""Times what that plan took, at least: a long queue that waits in vain costs a tenth of the time."""
+LONGEST_IDLE_SECONDS: Final = 30.0
+AT_ONCE: Final = 16
+"""Writes; binds go on meanwhile."""
+EVENTS_AT_ONCE: Final = 64
+"""Pods that are told why they wait, of the first in the queue, after each plan."""
+PASSED_OVER: Final = 1000
+"""Gangs for which nothing is kept for a while that are remembered."""
+
+_WORDS: Final = {
+    Wait.NO_ROOM: "there is no room for it now",
+    Wait.RESERVED: "there is no room for its gang now; GPUs are kept for it",
+    Wait.NOT_REACHED: "many pods of its namespace come before it and find no room",
+}
+
+
+@dataclass(slots=True)
+class Queue(Feature):
+    """The queue of one extender."""
+
+    name = "queue"
+    section = QueueSettings
+    declarations = (PODS, GANGS, WAITING, HALF_GANGS)
+
+    state: ClusterState
+    driver: Driver
+    clock: Clock
+    metrics: Metrics
+    recorder: EventRecorder
+    settings: QueueSettings
+    started: StartedUnits = field(init=False)
+    half_gangs: HalfGangs = field(init=False)
+    reasons: dict[str, NotPlanned] = field(default_factory=dict)
+    """UID → why a pod is not planned, as of the last plan; in the order in which they are served."""
+    reservation: Reservation | None = None
+    _halves: int = 0
+    _kept_since: float = 0.0
+    """Since when GPUs have been kept for the owner of the reservation, in monotonic seconds."""
+    _passed_over: Bounded[str, float] = field(default_factory=lambda: Bounded(PASSED_OVER))
+    """Gang → until when nothing is kept for it."""
+    _not_before: float = 0.0
+    """When the next plan may be made; monotonic seconds."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    def __post_init__(self) -> None:
+        """Begin with nothing planned."""
+        self.started = StartedUnits(self.state, self.settings.life, self.settings.nominate)
+        self.half_gangs = HalfGangs(self.state)
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        settings = core.config.section(QueueSettings)
+        if not settings.enabled:
+            return None
+        return cls(core.state, core.driver, core.clock, core.metrics, core.events, settings)
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that does all, and one that looks for what must not be."""
+        yield Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS)
+        yield Round(name=f"{self.name}-half-gangs", work=self.look_for_half_gangs, every_seconds=HALF_SECONDS)
+
+    async def look_for_half_gangs(self) -> None:
+        """Count the gangs that have been half for long."""
+        self._halves = len(self.half_gangs.long_since(self.clock().monotonic, self.started))
+
+    def figures(self) -> Figures:
+        """Return how many there are."""
+        return {"queue_half_gangs": self._halves}
+
+    async def round(self) -> None:
+        """Follow what is planned, plan what waits, and write what is to be written."""
+        if not self.state.synced:
+            return
+        for ended in self.started.follow(self.clock().monotonic):
+            self.metrics.count(PODS, ended.fate)
+            if ended.fate is Fate.STRANDED:
+                self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
+        await self._plan()
+        await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
+        await self._all(self._open(uid) for uid in self.started.to_open())
+
+    async def _plan(self) -> None:
+        now = self.clock()
+        if now.monotonic < self._not_before or len(self.started) >= self.settings.ahead:
+            return
+        await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
+        queue = await in_turns(read_queue(self.state, now, self.started))
+        await in_turns(self._prepare(queue))
+        plan = await in_turns(self._planned(queue, now))
+        begun = [start for start in plan.starts if self.started.begin(start, self.clock().monotonic)]
+        for start in begun:
+            self._say_planned(start)
+        self._keep(plan.reservation, now.monotonic)
+        self._explain(queue, plan)
+        end = self.clock().monotonic
+        took = end - now.monotonic
+        self._not_before = end + (took if begun else min(max(IDLE_SECONDS, IDLE_RATIO * took), LONGEST_IDLE_SECONDS))
+
+    def _prepare(self, queue: QueuedPods) -> Search[None]:
+        """Decide on all nodes for each request, in slices."""
+        allowance = Allowance()
+        requests = {
+            (member.request, unit.namespace, unit.group is not None) for unit in queue.units for member in unit.members
+        }
+        for request, namespace, counts in requests:
+            yield from prepare_request(self.state, request, namespace, allowance, counts=counts)
+
+    def _planned(self, queue: QueuedPods, now: Instant) -> Search[QueuePlan]:
+        state = self.state
+        has_gangs = any(unit.is_gang for unit in queue.units)
+        running = (yield from running_pods(state, now)) if has_gangs else []
+        context = PlanContext(now.monotonic, PlacesOfUnits(state), lambda: running, self._may_reserve(now.monotonic))
+        order = FairOrder(queue.units, state.indexes.use.held + self.started.held(), self.settings.weights)
+        nodes, pods = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), len(self.started)
+
+        def started(unit: Unit) -> None:
+            nonlocal pods
+            pods += len(unit.members)
+            order.charge(unit)
+
+        def until_enough() -> Iterator[Unit]:
+            for unit in order:
+                if pods >= self.settings.ahead:
+                    return
+                yield unit
+
+        return (yield from state.effort.bounded_steps(plan_units(nodes, until_enough(), context, started)))
+
+    def _may_reserve(self, now: float) -> Callable[[Unit], bool]:
+        return lambda unit: unit.is_gang and (self._passed_over.get(unit.key) or 0.0) <= now
+
+    def _keep(self, reservation: Reservation | None, now: float) -> None:
+        """Take note of whom GPUs are kept for; after some time it is another gang's turn."""
+        before, self.reservation = self.reservation, reservation
+        if reservation is None:
+            return
+        if before is None or before.owner != reservation.owner:
+            self._kept_since = now
+        elif now - self._kept_since >= self.settings.reservation:
+            self._passed_over.put(reservation.owner, now + self.settings.reservation)
+
+    def _explain(self, queue: QueuedPods, plan: QueuePlan) -> None:
+        """Remember why each pod waits, and say it to the first of them."""
+        units = {unit.key: unit for unit in queue.units}
+        waits = {
+            member.pod.metadata.uid: NotPlanned(WaitReason(wait), _WORDS[wait])
+            for key, wait in plan.waits.items()
+            for member in units[key].members
+        }
+        self.reasons = {**waits, **queue.not_planned}
+        reasons = Counter((reason.why.value,) for reason in self.reasons.values())
+        self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
+        for uid, reason in islice(self.reasons.items(), EVENTS_AT_ONCE):
+            if pod := self.state.pods.get(uid):
+                self.recorder.record(events.queued(PodName(*pod.key, uid), reason))
+
+    def _say_planned(self, start: Start) -> None:
+        if start.unit.is_gang:
+            self.metrics.count(GANGS)
+        for assignment in start.assignments:
+            self.metrics.count(PODS, "planned")
+            self.recorder.record(events.planned(_name_of(assignment), assignment.node, len(start.assignments)))
+
+    async def _nominate(self, uid: str) -> None:
+        await self._drive(self.started.nominate(uid))
+
+    async def _withdraw(self, uid: str) -> None:
+        await self._drive(self.started.withdraw(uid))
+
+    async def _open(self, uid: str) -> None:
+        is_open = await self._drive(self.started.open(uid, self.clock().monotonic))
+        self.metrics.count(PODS, "opened" if is_open else "not-opened")
+
+    async def _drive(self, steps: Step[bool]) -> bool:
+        async with self._slots:
+            return await self.driver.drive(steps, self.driver.deadline())
+
+    @staticmethod
+    async def _all(work: Iterable[Awaitable[None]]) -> None:
+        await asyncio.gather(*work)
+
+
+def _name_of(assignment: Assignment) -> PodName:
+    metadata = assignment.pod.metadata
+    return PodName(metadata.namespace, metadata.name, metadata.uid)

@@ -1,0 +1,26 @@
+"""The queue in front of kube-scheduler."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from extender.kit.settings import Duration, Section
+
+
+class QueueSettings(Section):
+    """Pods with the scheduling gate `gputopo.dev/plan`, which is removed once they have a place."""
+
+    enabled: bool = False
+    """Needs the right to patch pods."""
+    weights: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict, max_length=1000)
+    """Share of a namespace compared with others, by its name. Namespaces that are not named have 1."""
+    nominate: bool = True
+    """Whether pods are nominated for their nodes, too, so that kube-scheduler tries these first. Needs Kubernetes 1.35."""
+    ahead: int = Field(default=256, ge=1)
+    """Approximate maximum of pods that are planned and not bound yet. One gang may exceed it."""
+    life: Duration = Field(default=60.0, ge=1)
+    """Time for which GPUs are held for a pod that may still go to another node."""
+    reservation: Duration = Field(default=3600.0, ge=1)
+    """Time for which GPUs may be kept for a gang; then another one has its turn."""

@@ -1,0 +1,231 @@
+"""Carries out plans: GPUs are held for all pods of a unit, then the pods are nominated, then their gates are opened. Sans I/O.
+
+Until the first gate is open, a plan is given up if a pod is gone or its GPUs are no longer free. After that it is carried on.
+A pod whose place is lost then waits in the queue again, as the rest of its gang.
+
+Each pod is followed until it is bound, and every bind is compared with the plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from extender.binding.intents import Done, Nominate, OpenGate, Step
+from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.planning.planner import Start
+from extender.planning.units import Assignment
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+
+
+class Fate(StrEnum):
+    """What became of a planned pod."""
+
+    SERVED = "served"
+    """Bound on its planned node."""
+    ELSEWHERE = "elsewhere"
+    """Bound on another one."""
+    GONE = "gone"
+    TAKEN_BACK = "taken-back"
+    """Its plan was given up before its gate was open."""
+    LEFT = "left"
+    """Open, and not bound for so long that its GPUs are no longer held; kube-scheduler may still place it."""
+    STRANDED = "stranded"
+    """Pinned to a node that does not exist any more; only a new pod can go elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A planned pod that is followed no more."""
+
+    assignment: Assignment
+    fate: Fate
+
+
+@dataclass(slots=True)
+class _Planned:
+    """One pod of a plan."""
+
+    assignment: Assignment
+    is_pinned: bool
+    is_nominated: bool = False
+    opened_at: float | None = None
+    """Monotonic seconds; `None`: its gate is still there, as far as this process knows."""
+
+
+@dataclass(slots=True)
+class StartedUnits:
+    """The units whose plans are carried out by this process, and their pods that are not bound yet."""
+
+    state: ClusterState
+    life_seconds: float
+    nominates: bool
+    _units: dict[str, dict[str, _Planned]] = field(default_factory=dict)
+    """By unit and UID."""
+    _unit_of: dict[str, str] = field(default_factory=dict)
+    """By UID."""
+
+    def __contains__(self, uid: object) -> bool:
+        """Whether a pod is planned, and its gate or its Binding is still to come."""
+        return uid in self._unit_of
+
+    def __len__(self) -> int:
+        """Return the number of pods."""
+        return len(self._unit_of)
+
+    def held(self) -> Counter[str]:
+        """Return namespace → the GPUs that are planned for its pods, and that these do not hold yet."""
+        held = Counter[str]()
+        for pods in self._units.values():
+            for planned in pods.values():
+                held[planned.assignment.pod.metadata.namespace] += len(planned.assignment.placement.gpus)
+        return held
+
+    def begin(self, start: Start, now: float) -> bool:
+        """Hold the GPUs of all members of a unit; returns whether they are still free, and the pods still wait."""
+        if not all(map(self._is_open_to, start.assignments)):
+            return False
+        pods = {
+            assignment.pod.metadata.uid: _Planned(assignment, start.unit.is_gang or _requires(assignment.request))
+            for assignment in start.assignments
+        }
+        self._units.setdefault(start.unit.key, {}).update(pods)
+        self._unit_of |= dict.fromkeys(pods, start.unit.key)
+        for planned in pods.values():
+            self._hold(planned, now)
+        return True
+
+    def follow(self, now: float) -> list[Ended]:
+        """Take note of what pods have become, hold on to what the others are to get, and return what has ended."""
+        ended = list[Ended]()
+        for key, pods in [*self._units.items()]:
+            is_open = any(planned.opened_at is not None for planned in pods.values())
+            for uid, planned in [*pods.items()]:
+                if fate := self._fate(uid, planned, now):
+                    ended.append(self._end(key, uid, fate))
+                    if fate in (Fate.GONE, Fate.TAKEN_BACK) and not is_open:
+                        ended += [self._end(key, other, Fate.TAKEN_BACK) for other in [*pods]]
+                        break
+                else:
+                    self._hold(planned, now)
+        return ended
+
+    def to_nominate(self) -> Iterator[str]:
+        """Yield the pods that are to be nominated, before any gate of their unit is opened."""
+        if self.nominates:
+            for pods in self._units.values():
+                yield from (
+                    uid for uid, planned in pods.items() if not planned.is_nominated and planned.opened_at is None
+                )
+
+    def to_open(self) -> list[str]:
+        """Return the pods whose gates are to be opened; of a unit all, or none while a nomination is still to be tried."""
+        ready = (
+            pods
+            for pods in self._units.values()
+            if not self.nominates or all(planned.is_nominated or planned.opened_at for planned in pods.values())
+        )
+        return [uid for pods in ready for uid, planned in pods.items() if planned.opened_at is None]
+
+    def nominate(self, uid: str) -> Step[bool]:
+        """Nominate a pod for its node; returns whether it is. It is tried once, as kube-scheduler does without."""
+        planned, pod = self._planned(uid), self.state.pods.get(uid)
+        if planned is None or pod is None or planned.is_nominated:
+            return False
+        planned.is_nominated = True
+        metadata = pod.pod.metadata
+        reply = yield Nominate(
+            metadata.namespace, metadata.name, uid, metadata.resource_version, planned.assignment.node
+        )
+        return self._learn(reply)
+
+    def to_withdraw(self) -> list[str]:
+        """Return the pods that wait without a plan and are still nominated by us: kube-scheduler keeps capacity for them."""
+        queued = self.state.indexes.gates.queued.values()
+        return [pod.uid for pod in queued if pod.nominated_by_us and pod.uid not in self]
+
+    def withdraw(self, uid: str) -> Step[bool]:
+        """Take back the nomination of a pod; returns whether it is."""
+        pod = self.state.pods.get(uid)
+        if pod is None or not pod.nominated_by_us or uid in self:
+            return False
+        metadata = pod.pod.metadata
+        reply = yield Nominate(metadata.namespace, metadata.name, uid, metadata.resource_version, "")
+        return self._learn(reply)
+
+    def open(self, uid: str, now: float) -> Step[bool]:
+        """Open the gate of a pod and direct it to its node; returns whether that is written."""
+        planned, pod = self._planned(uid), self.state.pods.get(uid)
+        if planned is None or pod is None or not pod.awaits_plan:
+            return False
+        metadata = pod.pod.metadata
+        reply = yield OpenGate(
+            metadata.namespace,
+            metadata.name,
+            uid,
+            metadata.resource_version,
+            planned.assignment.node,
+            planned.is_pinned,
+        )
+        if self._learn(reply):
+            planned.opened_at = now
+            return True
+        return False  # the watch tells what has changed, and the next round tries again or gives the plan up
+
+    def _learn(self, reply: object) -> bool:
+        if isinstance(reply, Done) and isinstance(reply.value, Pod):
+            self.state.pods.learn(reply.value)
+            return True
+        return False
+
+    def _fate(self, uid: str, planned: _Planned, now: float) -> Fate | None:
+        pod, node = self.state.pods.get(uid), planned.assignment.node
+        if pod is None or not pod.is_alive:
+            return Fate.GONE
+        if pod.node is not None:
+            return Fate.SERVED if pod.node == node else Fate.ELSEWHERE
+        if pod.is_gated:
+            return None if self._is_open_to(planned.assignment) else Fate.TAKEN_BACK
+        if planned.opened_at is None:
+            planned.opened_at = now  # the answer to our write was lost, or somebody else has opened it
+        if planned.is_pinned:
+            return Fate.STRANDED if node not in self.state.views else None
+        return Fate.LEFT if now - planned.opened_at >= self.life_seconds else None
+
+    def _is_open_to(self, assignment: Assignment) -> bool:
+        """Whether the pod still waits for its plan alone, and the planned GPUs may still be given to it."""
+        uid = assignment.pod.metadata.uid
+        pod, view = self.state.pods.get(uid), self.state.views.get(assignment.node)
+        if pod is None or not pod.awaits_plan or view is None:
+            return False
+        if assignment.request.is_share:
+            return isinstance(view.decide_for(uid, assignment.request), Placement)
+        return isinstance(view.decide_on(assignment.gpus, assignment.request), Placement)
+
+    def _end(self, key: str, uid: str, fate: Fate) -> Ended:
+        planned = self._units[key].pop(uid)
+        del self._unit_of[uid]
+        if not self._units[key]:
+            del self._units[key]
+        self.state.holds.release(uid)
+        return Ended(planned.assignment, fate)
+
+    def _planned(self, uid: str) -> _Planned | None:
+        return self._units[self._unit_of[uid]][uid] if uid in self._unit_of else None
+
+    def _hold(self, planned: _Planned, now: float) -> None:
+        """Keep the GPUs from everybody else for a while; each round renews it."""
+        assignment = planned.assignment
+        ranked = (Ranked(assignment.node, assignment.placement),)
+        hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
+        self.state.holds.put(assignment.pod.metadata.uid, replace(hold, is_firm=True))
+
+
+def _requires(request: GpuRequest) -> bool:
+    """Whether a pod would be refused on most nodes, so that it has to go where it is planned."""
+    return request.required is not None or request.min_bandwidth_gb_per_s is not None

@@ -1,0 +1,155 @@
+"""Reads which pods wait in the queue, and which of them can be planned: single pods, and gangs whose members are all there.
+
+No I/O and no clock. Where a pod cannot be planned, the reason is said once, in words for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from extender.cluster.candidates.groups import key_of
+from extender.cluster.objects.constraints import is_plain
+from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, priority_of
+from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
+from extender.planning.units import PendingPod, Unit
+from extender.verbs.pod_context import PodContext
+from topology.effort import Search
+from topology.errors import RequestError
+from topology.request.domains import GroupRequest, Location
+
+READ_AT_ONCE: Final = 32
+"""Pods, in one step: about a millisecond."""
+
+
+class WaitReason(StrEnum):
+    """Why a pod is not planned, in words that metrics can count."""
+
+    OTHER_GATES = "other-gates"
+    UNREADABLE = "unreadable"
+    CONSTRAINTS = "constraints"
+    NO_SIZE = "no-size"
+    INCOMPLETE = "incomplete"
+    NO_ROOM = "no-room"
+    RESERVED = "reserved"
+    NOT_REACHED = "not-reached"
+
+
+@dataclass(frozen=True, slots=True)
+class NotPlanned:
+    """Why a pod waits."""
+
+    why: WaitReason
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPods:
+    """All pods of the queue."""
+
+    units: tuple[Unit, ...] = ()
+    """Those that can be planned."""
+    not_planned: Mapping[str, NotPlanned] = field(default_factory=dict)
+    """The others, by UID."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A pod of a gang that waits for nothing but its plan."""
+
+    pod: GpuPod
+    wanted: PendingPod
+    group: GroupRequest
+    since: float
+
+
+def read_queue(state: ClusterState, now: Instant, begun: Container[str]) -> Search[QueuedPods]:
+    """Read the pods behind our gate.
+
+    Args:
+        state: The cluster.
+        now: This moment; units wait in its monotonic seconds.
+        begun: UIDs of pods that are planned already.
+
+    """
+    units, not_planned = list[Unit](), dict[str, NotPlanned]()
+    gangs = dict[str, list[_Member]]()
+    for number, pod in enumerate([*state.indexes.gates.queued.values()]):
+        if number % READ_AT_ONCE == READ_AT_ONCE - 1:
+            yield
+        if pod.uid in begun:
+            continue
+        member = _read(state, pod, now)
+        if isinstance(member, NotPlanned):
+            not_planned[pod.uid] = member
+        elif isinstance(member, Unit):
+            units.append(member)
+        else:
+            gangs.setdefault("/".join(key_of(pod.pod, member.group)), []).append(member)
+    for key, members in gangs.items():
+        unit = _gang(state, key, members, begun)
+        if isinstance(unit, NotPlanned):
+            not_planned |= {member.pod.uid: unit for member in members}
+        else:
+            units.append(unit)
+        yield
+    return QueuedPods(tuple(units), not_planned)
+
+
+def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | NotPlanned:
+    if not pod.awaits_plan:
+        return NotPlanned(WaitReason.OTHER_GATES, "waits for scheduling gates of others")
+    try:
+        context = PodContext.read(state, pod.pod, now)
+    except RequestError as error:
+        return NotPlanned(WaitReason.UNREADABLE, str(error))
+    if not is_plain(pod.pod):
+        words = (
+            "has affinity, topology spread constraints, resource claims or volume claims, which the queue does not read"
+        )
+        return NotPlanned(WaitReason.CONSTRAINTS, words)
+    wanted = PendingPod(pod.pod, context.request, tuple(context.away(state)))
+    since = now.monotonic - now.age_seconds(pod.pod.metadata.creation_timestamp)
+    if context.group is None or not context.group.is_gang:
+        return Unit.alone(wanted, since=since, expected_seconds=expected_seconds_of(pod.pod))
+    return _Member(pod, wanted, context.group, since)
+
+
+def _gang(state: ClusterState, key: str, members: list[_Member], begun: Container[str]) -> Unit | NotPlanned:
+    """Return a gang whose members are there, as many as it needs; `begun`: members with a plan are not planned again."""
+    group = max((member.group for member in members), key=lambda group: group.size or 0)
+    if not group.size:
+        return NotPlanned(
+            WaitReason.NO_SIZE, "is in a gang, and nothing says how many pods that has: set gputopo.dev/group-size"
+        )
+    here = {member.pod.uid for member in members}
+    others = [pod for pod in state.indexes.groups.beside(members[0].pod.uid) if pod.uid not in here]
+    ended = sum(pod.pod.status.phase == "Succeeded" for pod in others)
+    placed = [pod for pod in others if pod.is_alive and (not pod.is_gated or pod.uid in begun)]
+    least = group.least or group.size
+    needed = max(0, least - len(placed) - ended)
+    if len(members) < needed:
+        words = f"waits for {needed - len(members)} more of the {least} pods of its gang"
+        return NotPlanned(WaitReason.INCOMPLETE, words)
+    expected = [expected_seconds_of(member.pod.pod) for member in members]
+    durations = [seconds for seconds in expected if seconds is not None]
+    return Unit(
+        key,
+        members[0].pod.key[0],
+        min(priority_of(member.pod.pod) for member in members),
+        min(member.since for member in members),
+        tuple(member.wanted for member in members),
+        least=max(1, needed) if group.least else 0,
+        group=group,
+        placed=tuple(sorted(_locations(state, placed), key=str)),
+        expected_seconds=max(durations) if len(durations) == len(expected) else None,
+    )
+
+
+def _locations(state: ClusterState, placed: list[GpuPod]) -> set[Location]:
+    """Return where the gang's other members are, or have been sent to."""
+    nodes = {pod.node or pod.directed_to for pod in placed}
+    return {state.nodes.locations[node] for node in nodes if node in state.nodes.locations}

@@ -1,0 +1,58 @@
+"""Pods behind the queue's gate, single ones and gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.features.queue.waiting import QueuedPods, read_queue
+from tests.extender.builders import at, pod
+from topology.annotations import keys
+from topology.effort import finish
+
+OTHER_GATE = "kueue.x-k8s.io/admission"
+
+
+def queued(
+    name: str,
+    count: int = 1,
+    *,
+    gates: tuple[str, ...] = (keys.PLAN_GATE,),
+    wants: Mapping[str, str] | None = None,
+    priority: int | None = None,
+    created: str = "2026-01-01T00:00:00Z",
+    on: str | None = None,
+    version: int = 1,
+    **spec: object,
+) -> Pod:
+    """Return a pod that waits in the queue; `spec` adds to its spec."""
+    built = pod(name, count, wants=wants, priority=priority, created=created, on=on, version=version)
+    return replace(built, spec=replace(built.spec, scheduling_gates=[{"name": gate} for gate in gates] or None, **spec))
+
+
+def of_gang(name: str, count: int = 2, *, size: int = 2, least: int = 0, group: str = "g", **more: object) -> Pod:
+    """Return a member of a gang that waits in the queue."""
+    wants = {keys.GROUP: group, keys.GROUP_SIZE: str(size), keys.GANG: "required"}
+    wants |= {keys.GROUP_MIN: str(least)} if least else {}
+    return queued(name, count, wants=wants, **more)  # type: ignore[arg-type]
+
+
+def read(state: ClusterState, seconds: float = 60.0, begun: frozenset[str] = frozenset()) -> QueuedPods:
+    """Read the queue."""
+    return finish(read_queue(state, at(seconds), begun))
+
+
+def opened(item: Pod, node: str, *, version: int = 2) -> Pod:
+    """Return the pod as it is once its gate has been opened."""
+    annotations = {**(item.metadata.annotations or {}), keys.PLANNED: node}
+    metadata = replace(item.metadata, annotations=annotations, resource_version=str(version))
+    return replace(item, metadata=metadata, spec=replace(item.spec, scheduling_gates=None))
+
+
+def bound(item: Pod, node: str, *, version: int = 3) -> Pod:
+    """Return the pod as it is once it is bound."""
+    now = opened(item, node, version=version)
+    return replace(now, spec=replace(now.spec, node_name=node))

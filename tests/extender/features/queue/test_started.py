@@ -1,0 +1,187 @@
+"""A plan is carried out whole: all pods of a gang are held their GPUs and nominated, and then opened and followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.binding.intents import Conflict, Done, Nominate, OpenGate, Reply, Step
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.features.queue.started import Ended, Fate, StartedUnits
+from extender.planning.planner import Start
+from tests.extender.builders import PAIRS, claim, cluster, gpus, node
+from tests.extender.features.queue.queued import bound, of_gang, opened, queued, read
+from tests.extender.planning.gangs import placed
+from topology.annotations import keys
+
+LIFE_SECONDS = 60.0
+
+
+def begun(state: ClusterState, *, nominates: bool = True, seconds: float = 0.0) -> StartedUnits:
+    """Plan the only unit of the queue, and begin to carry it out."""
+    (unit,) = read(state).units
+    started = StartedUnits(state, LIFE_SECONDS, nominates)
+    assert started.begin(Start(unit, placed(state, unit)), seconds)
+    return started
+
+
+def run(steps: Step[bool], reply: Reply | None = None) -> tuple[Nominate | OpenGate | None, bool]:
+    """Run one write to its end; returns what was sent, and whether it is done."""
+    try:
+        intent = next(steps)
+    except StopIteration as end:
+        return None, end.value
+    assert isinstance(intent, Nominate | OpenGate)
+    try:
+        steps.send(reply or Conflict("changed"))
+    except StopIteration as end:
+        return intent, end.value
+    raise AssertionError("it is one write")
+
+
+def open_all(started: StartedUnits, *pods: Pod, node: str = "n1") -> None:
+    for item in pods:
+        assert run(started.open(item.metadata.uid, 0.0), Done(opened(item, node)))[1]
+
+
+def fates(ended: list[Ended]) -> dict[str, Fate]:
+    return {pod.assignment.pod.metadata.name: pod.fate for pod in ended}
+
+
+def test_gpus_are_held_for_all_members_from_the_beginning() -> None:
+    """Against everybody, before any gate is opened."""
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    begun(state)
+    held = state.holds.kept("somebody", 0.0)["n1"]
+    assert held.gpus.bit_count() == 4
+    assert all(state.holds.own(name, "n1", 0.0).bit_count() == 2 for name in "ab")
+
+
+def test_all_members_are_nominated_before_a_gate_is_opened() -> None:
+    """A nomination that fails holds nobody up: it is tried once."""
+    members = of_gang("a"), of_gang("b")
+    started = begun(cluster(node("n1", PAIRS), *members))
+    assert (sorted(started.to_nominate()), started.to_open()) == (["a", "b"], [])
+    intent, is_made = run(started.nominate("a"), Done(members[0]))
+    assert isinstance(intent, Nominate) and intent.node == "n1" and is_made
+    assert started.to_open() == []
+    assert not run(started.nominate("b"))[1]
+    assert ([*started.to_nominate()], sorted(started.to_open())) == ([], ["a", "b"])
+
+
+def test_gates_are_opened_at_once_where_nobody_nominates() -> None:
+    """It is a setting: other programs' nominations are no supported interface."""
+    started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
+    assert ([*started.to_nominate()], sorted(started.to_open())) == ([], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("wants", "is_pinned"),
+    [({}, False), ({keys.REQUIRED_AFFINITY: "nvlink"}, True), ({keys.MIN_BANDWIDTH: "1"}, True)],
+    ids=["plain", "requires-links", "requires-bandwidth"],
+)
+def test_pods_that_require_something_are_pinned(wants: dict[str, str], is_pinned: bool) -> None:
+    """kube-scheduler could send them where they would be refused; others may go elsewhere."""
+    started = begun(cluster(node("n1", PAIRS), queued("p", 2, wants=wants)), nominates=False)
+    intent, _ = run(started.open("p", 0.0))
+    assert isinstance(intent, OpenGate)
+    assert (intent.node, intent.is_pinned) == ("n1", is_pinned)
+
+
+def test_members_of_gangs_are_pinned() -> None:
+    """Half of a gang elsewhere would be no gang."""
+    started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
+    intent, _ = run(started.open("a", 0.0))
+    assert isinstance(intent, OpenGate) and intent.is_pinned
+
+
+@pytest.mark.parametrize(("where", "fate"), [("n1", Fate.SERVED), ("n2", Fate.ELSEWHERE)])
+def test_every_bind_is_compared_with_the_plan(where: str, fate: Fate) -> None:
+    """And nothing is held for the pod any more."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    open_all(started, queued("p", 2))
+    assert started.follow(1.0) == []
+    state.pods.changed(bound(queued("p", 2), where))
+    assert fates(started.follow(2.0)) == {"p": fate}
+    assert (len(started), state.holds.places(2.0)) == (0, {})
+
+
+def test_a_plan_is_taken_back_whole_while_no_gate_is_open() -> None:
+    """A member is gone, and the other one waits for another plan; nothing is held for it."""
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    started = begun(state)
+    state.pods.deleted(of_gang("a"))
+    assert fates(started.follow(1.0)) == {"a": Fate.GONE, "b": Fate.TAKEN_BACK}
+    assert (len(started), state.holds.places(1.0)) == (0, {})
+
+
+def test_a_plan_is_taken_back_when_somebody_else_has_its_gpus() -> None:
+    """Pods without our gate may be faster."""
+    state = cluster(node("n1", "rtx-3090-2"), queued("p", 2))
+    started = begun(state)
+    taken = gpus("n1", 0, machine_name="rtx-3090-2")[0]
+    state.nodes.changed(node("n1", "rtx-3090-2", claims=(claim(taken, "thief"),), generation=2, version=2))
+    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+
+
+def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
+    """A member that is gone is planned again when its successor comes; the others go where they were to go."""
+    members = of_gang("a"), of_gang("b", size=2)
+    state = cluster(node("n1", PAIRS), *members)
+    started = begun(state, nominates=False)
+    open_all(started, members[0])
+    state.pods.deleted(members[1])
+    assert fates(started.follow(1.0)) == {"b": Fate.GONE}
+    state.pods.changed(bound(members[0], "n1"))
+    assert fates(started.follow(2.0)) == {"a": Fate.SERVED}
+
+
+def test_a_gate_that_could_not_be_opened_is_tried_again() -> None:
+    """The pod had changed; the newest version is taken next."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    assert not run(started.open("p", 0.0))[1]
+    state.pods.changed(queued("p", 2, version=5))
+    intent, _ = run(started.open("p", 0.0))
+    assert isinstance(intent, OpenGate) and intent.resource_version == "5"
+
+
+def test_an_open_gate_is_noticed_however_its_write_was_answered() -> None:
+    """The answer was lost, and the watch shows the pod without a gate: it is not opened again."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    state.pods.changed(opened(queued("p", 2), "n1"))
+    assert (started.follow(1.0), started.to_open()) == ([], [])
+
+
+def test_gpus_are_held_until_a_pod_that_may_go_elsewhere_has_had_its_time() -> None:
+    """kube-scheduler may still place it, on its own."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    open_all(started, queued("p", 2))
+    assert started.follow(LIFE_SECONDS - 1) == []
+    assert state.holds.own("p", "n1", LIFE_SECONDS + 1)
+    assert fates(started.follow(LIFE_SECONDS)) == {"p": Fate.LEFT}
+
+
+def test_a_pinned_pod_whose_node_is_gone_is_stranded() -> None:
+    """Only a new pod can go elsewhere."""
+    members = of_gang("a"), of_gang("b")
+    state = cluster(node("n1", PAIRS), *members)
+    started = begun(state, nominates=False)
+    open_all(started, *members)
+    state.nodes.replaced([])
+    assert fates(started.follow(1.0)) == {"a": Fate.STRANDED, "b": Fate.STRANDED}
+
+
+def test_a_plan_that_came_too_late_is_not_begun() -> None:
+    """Its pod has been opened by somebody, or is gone."""
+    item = queued("p", 2)
+    state = cluster(node("n1", PAIRS), item)
+    (unit,) = read(state).units
+    assignments = placed(state, unit)
+    state.pods.changed(opened(item, "n1"))
+    started = StartedUnits(state, LIFE_SECONDS, nominates=True)
+    assert not started.begin(Start(unit, assignments), 0.0)
+    assert (len(started), state.holds.places(0.0)) == (0, {})

@@ -1,0 +1,93 @@
+"""Which pods of the queue can be planned: single ones, and gangs whose members are all there and wait for nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from extender.cluster.objects.kinds import Pod, Present
+from extender.features.queue.waiting import WaitReason
+from tests.extender.builders import cluster, node, pod
+from tests.extender.features.queue.queued import OTHER_GATE, bound, of_gang, opened, queued, read
+from topology.annotations import keys
+from topology.request.domains import Location
+
+RACK = {"topology.kubernetes.io/rack": "r1"}
+
+
+def test_single_pods_are_units_of_their_own() -> None:
+    """With their namespace, priority, age and expected duration."""
+    state = cluster(node("n1"), queued("p", 2, priority=3, wants={keys.EXPECTED_DURATION: "10m"}), pod("not-queued"))
+    (unit,) = read(state, seconds=60.0).units
+    assert (unit.key, unit.namespace, unit.priority, unit.gpus) == ("p", "ml", 3, 2)
+    assert (unit.since, unit.expected_seconds, unit.is_gang) == (0.0, 600.0, False)
+
+
+def test_a_gang_whose_members_are_all_there_is_one_unit() -> None:
+    """As old as its oldest, as important as its least important, and as long as its longest."""
+    members = [
+        of_gang("a", size=3, priority=5, created="2026-01-01T00:00:30Z"),
+        of_gang("b", size=3, priority=4),
+        of_gang("c", size=3, priority=6),
+    ]
+    (unit,) = read(cluster(node("n1"), *members)).units
+    assert sorted(member.pod.metadata.name for member in unit.members) == ["a", "b", "c"]
+    assert (unit.priority, unit.since, unit.needed, unit.expected_seconds) == (4, 0.0, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        ([queued("p", gates=(keys.PLAN_GATE, OTHER_GATE))], WaitReason.OTHER_GATES),
+        ([queued("p", wants={keys.COMMUNICATION: "loud"})], WaitReason.UNREADABLE),
+        ([queued("p", affinity=Present())], WaitReason.CONSTRAINTS),
+        ([queued("p", wants={keys.GROUP: "g", keys.GANG: "required"})], WaitReason.NO_SIZE),
+        ([of_gang("p", size=2)], WaitReason.INCOMPLETE),
+        ([of_gang("p", size=2), of_gang("other", size=2, gates=(keys.PLAN_GATE, OTHER_GATE))], WaitReason.INCOMPLETE),
+        ([of_gang("p", size=4, least=2)], WaitReason.INCOMPLETE),
+    ],
+    ids=[
+        "other-gates",
+        "unreadable",
+        "affinity",
+        "no-size",
+        "alone",
+        "member-held-by-others",
+        "fewer-than-its-minimum",
+    ],
+)
+def test_what_cannot_be_planned_says_why(pods: list[Pod], why: WaitReason) -> None:
+    """Nothing is planned of such a gang."""
+    found = read(cluster(node("n1"), *pods))
+    assert (found.units, found.not_planned["p"].why) == ((), why)
+
+
+def test_an_elastic_gang_is_planned_from_its_minimum_on() -> None:
+    """With all members that are there."""
+    (unit,) = read(cluster(node("n1"), *(of_gang(name, size=4, least=2) for name in "abc"))).units
+    assert (len(unit.members), unit.needed) == (3, 2)
+
+
+def test_the_rest_of_a_gang_is_planned_where_its_others_are() -> None:
+    """One is bound, another one was sent to its node, a third one is new after its pod had died."""
+    there = [bound(of_gang("a", size=3), "n1"), opened(of_gang("b", size=3), "n1")]
+    (unit,) = read(cluster(node("n1", labels=RACK), *there, of_gang("c", size=3))).units
+    assert ([member.pod.metadata.name for member in unit.members], unit.needed) == (["c"], 1)
+    assert unit.placed == (Location(rack="r1"),)
+    assert unit.is_gang
+
+
+def test_what_is_planned_already_is_not_read_again() -> None:
+    """Neither alone nor as the rest of its gang."""
+    state = cluster(node("n1"), queued("p"), of_gang("a"), of_gang("b"))
+    assert read(state, begun=frozenset({"p", "a", "b"})).units == ()
+
+
+def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
+    """Neither counts the other's pods."""
+    state = cluster(node("n1"), of_gang("a"), _of_namespace("other", of_gang("b")))
+    assert {reason.why for reason in read(state).not_planned.values()} == {WaitReason.INCOMPLETE}
+
+
+def _of_namespace(namespace: str, item: Pod) -> Pod:
+    return replace(item, metadata=replace(item.metadata, namespace=namespace))
