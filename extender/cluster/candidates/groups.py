@@ -7,8 +7,8 @@ Pods behind a scheduling gate, or on their way out, are nowhere and wait for no 
 
 A group is identified by its namespace, its name, the source of that name, and the object that was started. Two runs of
 one template are two groups. Its size is believed for itself. Towards other groups it counts for a short time. Groups of
-its own namespace believe it as well, and those of other namespaces up to twice the pods that exist. A tenant can write
-any number, and a false one harms that tenant alone. A Job, a JobSet or a PodGroup may state more.
+its own namespace believe it as well. Those of other namespaces believe as many pods that do not exist yet as are bound.
+A tenant can write any number, and a false one harms that tenant alone. A Job, a JobSet or a PodGroup may state more.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ GRACE_SECONDS = 60.0
 """How long after its newest bound pod a group keeps room for pods that do not exist yet; controllers make them in batches."""
 RENEWED_SECONDS = 600.0
 """How long after its oldest pod newer ones may renew that time: replacing one pod again and again keeps no room."""
-BELIEVED_FACTOR = 2
-"""Up to so many times its pods a group keeps room by a size that only its pods state."""
 
 PlaceOf = Callable[[str], str | None]
 """UID of a pod that is not bound → the node that it is on its way to."""
@@ -189,8 +187,9 @@ class Groups:
         if namespace == key[0]:
             return self._size(key) - gated
         existing = sum(member.pod.is_alive for member in members) - gated
+        bound = sum(member.pod.is_alive and member.pod.node is not None for member in members)
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
-        credible = max(BELIEVED_FACTOR * existing + done, self.sizes.by_group.get(key, 0) - gated)
+        credible = max(existing + bound + done, self.sizes.by_group.get(key, 0) - gated)
         return min(self._size(key) - gated, credible)
 
 

@@ -89,7 +89,7 @@ def test_a_group_whose_last_pod_is_gone_is_forgotten() -> None:
         ([member("a", "n1", count=2), member("b", "n1"), member("c", "n1", size=5)], 4, 0.0, 1),
         ([member("a", "n1", count=4)], 2, 0.0, 2),
         ([member("a", "n1"), member("b", "n1", count=4, phase="Failed")], 1, 0.0, 1),
-        ([member("a", "n1"), member("b")], 1, GRACE_SECONDS - 1, 3),
+        ([member("a", "n1"), member("b")], 1, GRACE_SECONDS - 1, 2),
         ([member("a", "n1"), member("b")], 1, GRACE_SECONDS, 1),
         ([member("a")], 1, 0.0, 0),
         ([member(name, "n1") for name in "abcd"], 1, 0.0, 0),
@@ -103,10 +103,12 @@ def test_room_is_kept_for_groups_that_have_begun(members: list[Pod], gpus: int, 
     assert found.reserved(KEY, gpus, nowhere, (), lambda created: age) == {}
 
 
-def test_room_is_kept_for_a_group_whose_first_pod_is_on_its_way() -> None:
-    """No pod of it is bound yet."""
-    found = groups(member("a"))
-    assert found.reserved(FOREIGN, 1, lambda uid: "n1", ["a", "unheard-of"], lambda created: 0.0)[Level.RACK, "r1"] == 1
+@pytest.mark.parametrize(("members", "pods"), [("a", 0), ("ab", 1), ("abc", 2)])
+def test_room_is_kept_for_a_group_whose_first_pod_is_on_its_way(members: str, pods: int) -> None:
+    """No pod of it is bound yet, so groups of other namespaces leave room for the pods that exist."""
+    place_of = {"a": "n1"}.get
+    kept = groups(*map(member, members)).reserved(FOREIGN, 1, place_of, ["a", "unheard-of"], lambda created: 0.0)
+    assert kept[Level.RACK, "r1"] == pods
 
 
 def test_groups_of_one_namespace_believe_each_others_sizes() -> None:

@@ -63,6 +63,8 @@ def racks_open_to_others(state: ClusterState) -> int:
 
 
 HUGE = 999_999_999
+OTHERS = "good", OURS, "train", ""
+"""A group of another namespace."""
 
 
 @pytest.mark.parametrize("behind_gate", [True, False])
@@ -74,16 +76,24 @@ def test_new_pods_that_are_not_bound_do_not_renew_a_reservation(behind_gate: boo
     assert racks_open_to_others(state) == NODES_PER_RACK - 1
 
 
-def test_a_size_counts_for_twice_the_pods_that_exist() -> None:
+def test_a_size_counts_for_twice_the_pods_that_are_bound() -> None:
     """So one pod of one GPU, bound this moment, keeps one GPU and no rack."""
     state = hall(*(bound(rack, HUGE, TEN_SECONDS_AGO) for rack in range(RACKS)))
     assert racks_open_to_others(state) == NODES_PER_RACK - 1
 
 
+def test_a_pod_that_was_only_offered_a_node_makes_no_other_credible() -> None:
+    """Quotas limit what is bound. Hundreds of small groups that wait would keep every rack otherwise."""
+    begun = waiting(0, HUGE)
+    groups, age_of = hall(begun).indexes.groups, Instant(0.0, NOW).age_seconds
+    kept = groups.reserved(OTHERS, 1, lambda uid: NAMES[0], [begun.metadata.uid], age_of)
+    assert kept[Level.RACK, "r0"] == 0
+
+
 def reserved(*pods: Pod, now: float = NOW, gpus_each: int = 1) -> int:
     """Return how many pods of so many GPUs the groups of rack 0 keep from other groups there."""
-    other, age_of = ("good", OURS, "train", ""), Instant(0.0, now).age_seconds
-    return hall(*pods).indexes.groups.reserved(other, gpus_each, lambda uid: None, (), age_of)[Level.RACK, "r0"]
+    age_of = Instant(0.0, now).age_seconds
+    return hall(*pods).indexes.groups.reserved(OTHERS, gpus_each, lambda uid: None, (), age_of)[Level.RACK, "r0"]
 
 
 def test_many_small_groups_keep_no_more_than_their_gpus() -> None:
@@ -129,4 +139,4 @@ def test_a_pod_that_has_succeeded_makes_no_more_credible() -> None:
 def test_only_bound_pods_are_the_newest() -> None:
     """One that waits keeps room for itself, and for no other."""
     assert reserved(bound(0, HUGE, EIGHT_MINUTES_AGO), waiting(0, HUGE)) == 1
-    assert reserved(bound(0, HUGE, EIGHT_MINUTES_AGO), waiting(0, HUGE), bound(0, HUGE, TEN_SECONDS_AGO, 1)) == 4
+    assert reserved(bound(0, HUGE, EIGHT_MINUTES_AGO), waiting(0, HUGE), bound(0, HUGE, TEN_SECONDS_AGO, 1)) == 3
