@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
@@ -23,6 +23,7 @@ from extender.core.binds import Binds
 from extender.core.condition import Condition
 from extender.core.core_rounds import core_rounds, optional_rounds
 from extender.core.feature import Core, Feature
+from extender.core.feature_set import FeatureSet
 from extender.core.reconciler import Reconciler
 from extender.core.second_looks import SecondLooks
 from extender.inspect.history import History
@@ -58,8 +59,6 @@ from extender.verbs.wire import (
 
 PREEMPT_RATIO = 1 / 2
 """Of a bind's time that the search for victims may take: kube-scheduler waits for it, and schedules no other pod meanwhile."""
-
-AnyFeature = TypeVar("AnyFeature", bound=Feature)
 
 now = SteadyClock(time.monotonic, time.time)
 """Returns this moment on both clocks."""
@@ -119,7 +118,7 @@ class Extender:
             history=self.history,
             closed=self.condition.closed,
         )
-        self.features = [feature for kind in features if (feature := kind.of(core)) is not None]
+        self.features = FeatureSet(features, core)
         self._exposition = Recent(self.metrics.exposition)
         self.metrics.watch(self.figures)
         self.metrics.watch_labels(PODS_REFUSED, lambda: refused_of(self.state))
@@ -149,19 +148,15 @@ class Extender:
         """Wait until something dies that should run for ever, and raise what it died of."""
         await self._rounds.failure()
 
-    def feature(self, kind: type[AnyFeature]) -> AnyFeature | None:
-        """Return the feature of this kind, if it is switched on."""
-        return next((feature for feature in self.features if isinstance(feature, kind)), None)
-
     async def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Answer which of the nodes may take the pod."""
-        self._notify(lambda feature: feature.before_filter(args))
-        if any(feature.plans_ahead for feature in self.features):
+        self.features.notify(lambda feature: feature.before_filter(args))
+        if any(feature.paces_scheduling for feature in self.features):
             await self._pace.room()
         result = await self._filter.filter(args)
         if is_refusal(result):
             self._report_refusal(args, result)
-        self._notify(lambda feature: feature.after_filter(args, result))
+        self.features.notify(lambda feature: feature.after_filter(args, result))
         return result
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
@@ -186,7 +181,7 @@ class Extender:
             if refusal:
                 for reason in refusal.reasons:
                     self.metrics.observe(WAITED_SECONDS, self._clock().monotonic - refusal.since, reason)
-            self._notify(lambda feature: feature.after_bind(target, outcome))
+            self.features.notify(lambda feature: feature.after_bind(target, outcome))
         return outcome
 
     def exposition(self) -> bytes:
@@ -210,11 +205,3 @@ class Extender:
         if self._events.is_news(metadata.uid, events.UNSATISFIED):
             pod = events.PodName(metadata.namespace, metadata.name, metadata.uid)
             self._events.record(events.unsatisfied(pod, result.reasons))
-
-    def _notify(self, observe: Callable[[Feature], None]) -> None:
-        for feature in self.features:
-            try:
-                observe(feature)
-            except Exception:  # the answer of a verb does not depend on a feature
-                log.exception("a feature failed", feature=feature.name)
-                self.metrics.count(FAILED_ROUNDS, feature.name)

@@ -12,12 +12,14 @@ from typing import ClassVar, Self
 
 from extender.binding.driver import Driver
 from extender.binding.outcome import BindTarget, Bound
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.inspect.history import History
 from extender.inspect.inspection import Answer
-from extender.kit.clock import Clock
+from extender.inspect.notes import PodNote
+from extender.kit.clock import Clock, Instant
 from extender.kit.rounds import Round
 from extender.kit.settings import Section
 from extender.kubernetes.events import EventRecorder
@@ -64,8 +66,10 @@ class Feature:
     """Its settings, if it has any."""
     declarations: ClassVar[tuple[Declaration, ...]] = ()
     """Its metrics."""
-    plans_ahead: ClassVar[bool] = False
-    """Whether it nominates pods ahead of kube-scheduler. Then filter waits while many binds are under way."""
+    paces_scheduling: ClassVar[bool] = False
+    """Whether filter waits while many binds are under way, so that kube-scheduler gets no further ahead of them."""
+    report_kind: ClassVar[type[Answer] | None] = None
+    """What `/v1/inspect/` with its name answers, if it answers there."""
 
     @classmethod
     def of(cls, core: Core) -> Self | None:
@@ -85,9 +89,21 @@ class Feature:
         """Return its gauges as they are now."""
         return {}
 
-    def reports(self) -> Iterable[Answer]:
-        """Return what it shows to people, at most one answer of a kind."""
-        return ()
+    def report(self) -> Answer:
+        """Return what it shows of itself; a `report_kind`."""
+        raise NotImplementedError
+
+    @classmethod
+    def report_without(cls, state: ClusterState, now: Instant) -> Answer:
+        """Return the same where the feature is switched off."""
+        raise NotImplementedError
+
+    def note(self, pod: GpuPod) -> PodNote | None:
+        """Return what there is to say of a pod, `None` if nothing."""
+
+    @classmethod
+    def note_without(cls, state: ClusterState, pod: GpuPod, now: Instant, *, is_off: bool) -> PodNote | None:
+        """Return the same where the feature is switched off or, if not `is_off`, where no extender was asked."""
 
     def before_filter(self, args: ExtenderArgs) -> None:
         """Note that kube-scheduler asks about a pod."""

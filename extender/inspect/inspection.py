@@ -21,6 +21,7 @@ from extender.inspect.faults import Faults
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
+from extender.inspect.notes import PodNote
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
 from extender.inspect.occupation import DeviceState, occupations
 from extender.inspect.offers import OfferInfo, offers_of
@@ -227,6 +228,8 @@ class Explanation(Answer):
     """What is wrong with the pod itself."""
     scheduler_problem: str | None = Field(default=None, exclude_if=lambda problem: problem is None)
     """That the pod waits for a scheduler which does not ask us: `fits` is where it could go if it named ours."""
+    notes: tuple[PodNote, ...] = Field(default=(), exclude_if=lambda notes: not notes)
+    """What features say of the pod."""
     estimate: bool = False
     """Worked out from annotations alone, without what only a running extender knows: what it holds, and what it has learnt."""
 

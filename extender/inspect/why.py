@@ -18,6 +18,7 @@ from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
 from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
+from extender.inspect.notes import PodNote
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.taken import who_has
 from extender.kit.clock import Instant
@@ -59,6 +60,8 @@ class Why(Answer):
     """What is wrong with the pod itself."""
     scheduler_problem: str | None = Field(default=None, exclude_if=lambda problem: problem is None)
     """That the pod waits for a scheduler which does not ask us: the verdicts are those if it named ours."""
+    notes: tuple[PodNote, ...] = Field(default=(), exclude_if=lambda notes: not notes)
+    """What features say of the pod."""
     nodes: tuple[NodeVerdict, ...] = ()
     next: str | None = None
     decision: Decision | None = None

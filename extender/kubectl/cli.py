@@ -19,6 +19,7 @@ import msgspec
 import typer
 
 from extender.cluster.state import ClusterState
+from extender.features.registry import FEATURES
 from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
@@ -28,6 +29,7 @@ from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kit import logs
+from extender.kit.clock import Instant
 from extender.kit.help_groups import GroupedCommands
 from extender.kubectl import extender_client, writing
 from extender.kubectl.form import Form, Output, say
@@ -148,7 +150,7 @@ def pod(
     within = namespace or source.place.namespace
 
     def explained(state: ClusterState) -> Explanation:
-        explanation = _as_estimate(inspection.explain(state, within, name, source.now))
+        explanation = _as_estimate(inspection.explain(state, within, name, source.now), state, source.now)
         return explanation or _no_pod(source, within, name, namespaces_with(state, name))
 
     if watch:
@@ -178,8 +180,8 @@ def why_not(
         state = source.state()
         if node and node not in state.views:
             say_no(f"no node {node}")
-        answer = _as_estimate(why(state, within, name, source.now, node=node, limit=max(1, len(state.views))))
-        return answer or _no_pod(source, within, name, namespaces_with(state, name))
+        answer = why(state, within, name, source.now, node=node, limit=max(1, len(state.views)))
+        return _as_estimate(answer, state, source.now) or _no_pod(source, within, name, namespaces_with(state, name))
 
     answer = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
     if answer is None:
@@ -357,9 +359,13 @@ def main() -> None:
     app(prog_name="kubectl gputopo")
 
 
-def _as_estimate(answer: Told | None) -> Told | None:
-    """Call what was worked out here an estimate, unless the pod is bound: then it is a fact."""
-    return answer and answer.model_copy(update={"estimate": answer.pod.node is None})
+def _as_estimate(answer: Told | None, state: ClusterState, now: Instant) -> Told | None:
+    """Call what was worked out here an estimate, unless the pod is bound: then it is a fact; with what features say of it."""
+    if answer is None:
+        return None
+    pod = state.pods.find(answer.pod.namespace, answer.pod.name)
+    notes = (kind.note_without(state, pod, now, is_off=False) for kind in FEATURES) if pod else ()
+    return answer.model_copy(update={"estimate": answer.pod.node is None, "notes": tuple(filter(None, notes))})
 
 
 def _no_pod_there(source: StateSource, namespace: str, name: str) -> NoReturn:
@@ -383,6 +389,7 @@ def _pod_name(text: str, namespace: str) -> tuple[str, str]:
 
 
 def _end(answer: Explanation | Why) -> None:
-    """End with a no where the pod waits, and no node will do, or no scheduler asks for one."""
-    if answer.pod.node is None and (answer.scheduler_problem or not answer.fits):
+    """End with a no where the pod waits in vain: on no node, for no scheduler that asks us, or as a feature says."""
+    is_in_vain = answer.scheduler_problem or any(note.is_problem for note in answer.notes)
+    if answer.pod.node is None and (is_in_vain or not answer.fits):
         raise typer.Exit(1)

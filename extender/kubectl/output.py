@@ -201,7 +201,9 @@ def print_what_if(explanation: Explanation, form: Form) -> None:
 
 
 def _is_understood(explanation: Explanation | Why) -> bool:
-    """Print what is wrong with the pod itself, else which group it is in, and what a new node would do for it."""
+    """Print what features say of the pod, what is wrong with it, else which group it is in, and what a new node would do."""
+    for note in explanation.notes:
+        say(note.line, end="\n\n")
     if explanation.problem:
         say(explanation.problem)
     new_nodes = None if explanation.problem or explanation.fits or explanation.pod.node else explanation.new_nodes

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
+from extender.inspect.notes import PodNote
 from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
 from extender.inspect.taken import fault_of
@@ -125,12 +126,12 @@ def node_page(node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "") -> 
     )
 
 
-def pod_page(explanation: Explanation) -> Iterator[str]:
-    """Return one pod's page: where it is, or where it could go and why not elsewhere."""
+def pod_page(explanation: Explanation, notes: Sequence[PodNote] = ()) -> Iterator[str]:
+    """Return one pod's page: where it is, or where it could go and why not elsewhere; `notes`: of features."""
     pod = explanation.pod
     limits = [pod.limits.words] if pod.limits else []
     facts = " · ".join([pod.asked, *limits, pod.phase or "no phase", pod.uid])
-    return _render("pod.html", explanation=explanation, pod=pod, facts=facts)
+    return _render("pod.html", explanation=explanation, notes=notes, pod=pod, facts=facts)
 
 
 def decisions_page(page: DecisionPage) -> Iterator[str]:

@@ -123,7 +123,7 @@ async def _pod(extender: Extender, request: Request) -> RenderedPage:
     explanation = inspection.explain(extender.state, namespace, name, now())
     if explanation is None:
         return await _page(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
-    return await _page(pages.pod_page(explanation))
+    return await _page(pages.pod_page(explanation, extender.features.notes(namespace, name)))
 
 
 async def _decisions(extender: Extender, request: Request) -> RenderedPage:

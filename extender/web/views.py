@@ -5,7 +5,7 @@ They are served on the verbs' port, which is not for everybody; see `listen` in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
@@ -16,12 +16,13 @@ from pydantic import BaseModel
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import NOT_LISTED
 from extender.config.document import ExtenderConfiguration
+from extender.core.feature import Feature
 from extender.features.configuration import WholeConfiguration
+from extender.features.registry import FEATURES
 from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage
-from extender.inspect.inspection import Explanation, NodeDetail, NodePage
-from extender.inspect.measured import MeasuredReport
+from extender.inspect.inspection import Answer, Explanation, NodeDetail, NodePage
 from extender.inspect.nvlinks import link_faults_of
 from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
@@ -36,6 +37,7 @@ _OF_A_PICTURE: Final = {
 }
 """It has its style in itself, as it is also saved and sent around."""
 Found = TypeVar("Found")
+Noted = TypeVar("Noted", Explanation, Why)
 
 
 class Complaint(BaseModel):
@@ -97,7 +99,8 @@ async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limi
 @router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"], responses=_OR_NOTHING)
 async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
     """Say where a pod could go now, and why not elsewhere."""
-    return _found(inspection.explain(extender.state, namespace, name, now()), "no such pod, or it asks for no GPU")
+    explanation = inspection.explain(extender.state, namespace, name, now())
+    return _with_notes(_found(explanation, "no such pod, or it asks for no GPU"), extender)
 
 
 @router.get("/v1/inspect/pods/{namespace}/{name}/why", tags=["inspect"], responses=_OR_NOTHING)
@@ -107,7 +110,7 @@ async def explain_nodes(
     """Say of each node, or of one, why the pod does not fit there; of a placed pod, what it was preferred to."""
     decisions = extender.history.decisions
     told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit, decisions=decisions)
-    return _found(told, "no such pod, or it asks for no GPU")
+    return _with_notes(_found(told, "no such pod, or it asks for no GPU"), extender)
 
 
 @router.get("/v1/inspect/decisions", tags=["inspect"], responses=_NOT_YET)
@@ -124,21 +127,13 @@ async def read_fragmentation(extender: Serving) -> RoomOverTime:
     return extender.history.room.over_time()
 
 
-@router.get("/v1/inspect/measured", tags=["inspect"], responses=_NOT_YET)
-async def read_measured(extender: Serving) -> MeasuredReport:
-    """Show what is measured beside what is predicted, and what of the file is not believed."""
-    reports = (report for feature in extender.features for report in feature.reports())
-    without = MeasuredReport(file=None, problem=None, refused=(), sets=())
-    return next((report for report in reports if isinstance(report, MeasuredReport)), without)
-
-
 @router.get("/v1/inspect/extender", tags=["inspect"])
 async def read_extender(request: Request) -> ExtenderInfo:
     """Say which version this replica is, and whether it found the admission policies in force."""
     extender: Extender = request.app.state.extender
     return ExtenderInfo(
         version=request.app.version,
-        steers_queues=any(feature.plans_ahead for feature in extender.features),
+        steers_queues=any(feature.paces_scheduling for feature in extender.features),
         policies_in_force=extender.condition.guard.in_force,
     )
 
@@ -148,6 +143,30 @@ async def read_config(request: Request) -> ExtenderConfiguration:
     """Show the configuration in force."""
     extender: Extender = request.app.state.extender
     return extender.config
+
+
+def _report_of(kind: type[Feature]) -> Callable[[Extender], Awaitable[Answer]]:
+    async def read_report(extender: Serving) -> Answer:
+        return extender.features.report(kind)
+
+    return read_report
+
+
+for _kind in FEATURES:
+    if _kind.report_kind is not None:
+        router.add_api_route(
+            f"/v1/inspect/{_kind.name}",
+            _report_of(_kind),
+            name=f"read_{_kind.name}",
+            description=_kind.report_kind.__doc__,
+            response_model=_kind.report_kind,
+            tags=["inspect"],
+            responses=_NOT_YET,
+        )
+
+
+def _with_notes(answer: Noted, extender: Extender) -> Noted:
+    return answer.model_copy(update={"notes": extender.features.notes(answer.pod.namespace, answer.pod.name)})
 
 
 def _found(value: Found | None, complaint: str) -> Found:

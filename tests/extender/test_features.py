@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
+from extender.inspect.inspection import NodeList
+from extender.inspect.notes import PodNote
+from extender.kit.clock import Instant
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
@@ -41,6 +46,28 @@ class Failing(Feature):
     def after_filter(self, args: ExtenderArgs, result: ExtenderFilterResult) -> None:
         raise RuntimeError("broken")
 
+    def note(self, pod: GpuPod) -> PodNote:
+        raise RuntimeError("broken")
+
+
+class Absent(Feature):
+    """Is switched off, and says so of each pod."""
+
+    name = "absent"
+    report_kind = NodeList
+
+    @classmethod
+    def of(cls, core: Core) -> None:
+        return None
+
+    @classmethod
+    def report_without(cls, state: ClusterState, now: Instant) -> NodeList:
+        return NodeList(nodes=())
+
+    @classmethod
+    def note_without(cls, state: ClusterState, pod: GpuPod, now: Instant, *, is_off: bool) -> PodNote:
+        return PodNote(feature=cls.name, line=f"{pod.key[1]}: off" if is_off else "not asked")
+
 
 def extender_with(folder: Path, features: Sequence[type[Feature]], settings: Mapping[str, object] = ALL_ON) -> Extender:
     """Return an extender that knows two observed nodes."""
@@ -58,7 +85,7 @@ async def answers(extender: Extender) -> list[object]:
 
 
 def off(extender: Extender) -> set[str]:
-    return {kind.name for kind in FEATURES if extender.feature(kind) is None}
+    return {kind.name for kind in FEATURES if extender.features.get(kind) is None}
 
 
 async def test_a_configuration_switches_features_on(tmp_path: Path) -> None:
@@ -84,13 +111,23 @@ async def test_a_feature_that_fails_changes_no_answer_and_is_counted(tmp_path: P
     assert 'gputopo_failed_rounds_total{name="failing"} 10.0' in extender.exposition().decode()
 
 
+async def test_a_feature_that_is_off_speaks_of_pods_and_one_that_fails_is_left_out(tmp_path: Path) -> None:
+    """A pod that nobody knows has no notes."""
+    extender = extender_with(tmp_path, (Failing, Absent))
+    item = pod("p", 1)
+    extender.state.pods.replaced([item])
+    assert [note.line for note in extender.features.notes(item.metadata.namespace, "p")] == ["p: off"]
+    assert extender.features.notes(item.metadata.namespace, "unknown") == ()
+    assert extender.features.report(Absent) == NodeList(nodes=())
+
+
 async def test_each_round_has_its_series_of_failures_from_the_start(tmp_path: Path) -> None:
     """Those of features and of the optional checks, too: the first failure is an increase."""
     extender = extender_with(tmp_path, FEATURES)
     async with extender:
         extender.begin_checks()
         rounds = {
-            round_.name for kind in FEATURES if (feature := extender.feature(kind)) for round_ in feature.rounds()
+            round_.name for kind in FEATURES if (feature := extender.features.get(kind)) for round_ in feature.rounds()
         }
         names = set(extender.condition.life())
         text = extender.exposition().decode()

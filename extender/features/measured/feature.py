@@ -14,6 +14,7 @@ from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.measured.settings import MeasuredSettings
 from extender.inspect.measured import MeasuredReport, measured_sets
+from extender.kit.clock import Instant
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.telemetry.metrics import Figures, read_gauges
@@ -42,6 +43,7 @@ class MeasuredFile(Feature):
     name = "measured"
     section = MeasuredSettings
     declarations = MEASURED
+    report_kind = MeasuredReport
 
     def __init__(self, file: Path, state: ClusterState, every_seconds: float = EVERY_SECONDS) -> None:
         self._file = file
@@ -105,15 +107,19 @@ class MeasuredFile(Feature):
             "measured_error_ratio": max((abs(each.error_ratio) for each in in_force), default=0.0),
         }
 
-    def reports(self) -> Iterable[MeasuredReport]:
+    def report(self) -> MeasuredReport:
         """Return all of it, for people."""
-        report = MeasuredReport(
+        return MeasuredReport(
             file=str(self._file),
             problem=self.problem,
             refused=tuple(self.refused),
             sets=measured_sets(self._state.classes),
         )
-        return (report,)
+
+    @classmethod
+    def report_without(cls, state: ClusterState, now: Instant) -> MeasuredReport:
+        """Return that there is no file."""
+        return MeasuredReport(file=None, problem=None, refused=(), sets=())
 
     def _complain(self, problem: str) -> None:
         if problem != self.problem:

@@ -62,7 +62,7 @@ class Steering(Feature):
     name = "steering"
     section = SteeringSettings
     declarations = (NOMINATIONS,)
-    plans_ahead = True
+    paces_scheduling = True
 
     state: ClusterState
     driver: Driver

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path, text: str, p
     assert best(state, pair()).bandwidth is not None
     assert best(state, pair()).bandwidth.point == 120.0  # type: ignore[union-attr]
     assert [line["problem"] for line in logs] == [problem]
-    [report] = file.reports()
+    report = file.report()
     assert report.problem == problem
     assert file.figures()["measured_unreadable"] == 1
     path.write_text(measured(gb_per_s=130.0))
@@ -182,7 +182,7 @@ def test_the_report_says_where_the_model_errs(tmp_path: Path) -> None:
     predicted = best(state, pair()).bandwidth
     assert predicted is not None
     file = looked(state, tmp_path / "measured.json", measured(gb_per_s=predicted.point / 2))
-    [report] = file.reports()
+    report = file.report()
     (row,) = report.sets
 
     assert (row.gpus, row.measured.point, row.predicted.point) == ((0, 1), predicted.point / 2, predicted.point)
