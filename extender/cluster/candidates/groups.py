@@ -68,6 +68,10 @@ class Groups:
         self._members.setdefault(key, {})[uid] = Member(pod, request)
         self._touched.add(key)
 
+    def request_of(self, uid: str) -> GroupRequest | None:
+        """Return what a pod says of its group, `None` where it has none."""
+        return self._members[self._key_of[uid]][uid].request if uid in self._key_of else None
+
     def _leave(self, key: GroupKey, uid: str) -> None:
         """Take a pod out; of a group without any nothing is left, for nobody may ever ask about it."""
         del self._members[key][uid]

@@ -11,14 +11,18 @@ from typing import Final, Self
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Step
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
-from extender.features.queue import events
+from extender.features.queue import events, listing
+from extender.features.queue.estimate import estimate
 from extender.features.queue.half_gangs import HalfGangs
+from extender.features.queue.listing import QueueReport, Standing
 from extender.features.queue.running import PlacesOfUnits, running_pods
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
 from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue
+from extender.inspect.notes import PodNote
 from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock, Instant
 from extender.kit.rounds import Round
@@ -26,7 +30,7 @@ from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.planning.order import FairOrder
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.planner import PlanContext, QueuePlan, Start, Wait, plan_units
+from extender.planning.planner import PlanContext, QueuePlan, Start, plan_units
 from extender.planning.queue import NodesOfCluster, on_their_way
 from extender.planning.reservations import Reservation
 from extender.planning.units import Assignment, Unit
@@ -73,12 +77,6 @@ EVENTS_AT_ONCE: Final = 64
 PASSED_OVER: Final = 1000
 """Gangs for which nothing is kept for a while that are remembered."""
 
-_WORDS: Final = {
-    Wait.NO_ROOM: "there is no room for it now",
-    Wait.RESERVED: "there is no room for its gang now; GPUs are kept for it",
-    Wait.NOT_REACHED: "many pods of its namespace come before it and find no room",
-}
-
 
 @dataclass(slots=True)
 class Queue(Feature):
@@ -87,6 +85,7 @@ class Queue(Feature):
     name = "queue"
     section = QueueSettings
     declarations = (PODS, GANGS, WAITING, HALF_GANGS)
+    report_kind = QueueReport
 
     state: ClusterState
     driver: Driver
@@ -125,6 +124,37 @@ class Queue(Feature):
         """Return the one that does all, and one that looks for what must not be."""
         yield Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS)
         yield Round(name=f"{self.name}-half-gangs", work=self.look_for_half_gangs, every_seconds=HALF_SECONDS)
+
+    def report(self) -> QueueReport:
+        """Return what waits, in its order."""
+        return listing.report(self.state, self._standings(), self.clock(), is_served=True, reservation=self.reservation)
+
+    @classmethod
+    def report_without(cls, state: ClusterState, now: Instant) -> QueueReport:
+        """Return what waits in vain."""
+        return listing.report(state, listing.without_planner(listing.queued(state)), now, is_served=False)
+
+    def note(self, pod: GpuPod) -> PodNote | None:
+        """Return why a pod waits, and its place in the order."""
+        is_ours = pod.has_plan_gate or pod.uid in self.started
+        return listing.note(self.state, self._standings(), pod.uid) if is_ours else None
+
+    @classmethod
+    def note_without(cls, state: ClusterState, pod: GpuPod, now: Instant, *, is_off: bool) -> PodNote | None:
+        """Return that a pod waits in vain or, where no extender was asked, why it would wait."""
+        if not pod.has_plan_gate:
+            return None
+        standings = listing.without_planner([pod]) if is_off else estimate(state, now).standings
+        return listing.note(state, standings, pod.uid)
+
+    def _standings(self) -> list[Standing]:
+        """Return what there is to say of all pods of the queue, in the order in which they are served."""
+        pods = self.state.pods
+        planned = [Standing.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid))]
+        waiting = self.state.indexes.gates.queued
+        not_planned = [Standing.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting]
+        new = (pod for pod in listing.queued(self.state) if pod.uid not in self.reasons and pod.uid not in self.started)
+        return planned + not_planned + listing.not_yet(new)
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long."""
@@ -210,7 +240,7 @@ class Queue(Feature):
         """Remember why each pod waits, and say it to the first of them."""
         units = {unit.key: unit for unit in queue.units}
         waits = {
-            member.pod.metadata.uid: NotPlanned(WaitReason(wait), _WORDS[wait])
+            member.pod.metadata.uid: NotPlanned.of(wait)
             for key, wait in plan.waits.items()
             for member in units[key].members
         }

@@ -78,6 +78,11 @@ class StartedUnits:
         """Return the number of pods."""
         return len(self._unit_of)
 
+    def nodes(self) -> Iterator[tuple[str, str]]:
+        """Yield the UID of each pod and its node, unit by unit."""
+        for pods in self._units.values():
+            yield from ((uid, planned.assignment.node) for uid, planned in pods.items())
+
     def held(self) -> Counter[str]:
         """Return namespace → the GPUs that are planned for its pods, and that these do not hold yet."""
         held = Counter[str]()

@@ -15,8 +15,10 @@ from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
+from extender.planning.planner import Wait
 from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
+from topology.annotations import keys
 from topology.effort import Search
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest, Location
@@ -38,12 +40,24 @@ class WaitReason(StrEnum):
     NOT_REACHED = "not-reached"
 
 
+_WORDS: Final = {
+    Wait.NO_ROOM: "there is no room for it now",
+    Wait.RESERVED: "there is no room for its gang now; GPUs are kept for it",
+    Wait.NOT_REACHED: "many pods of its namespace come before it and find no room",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class NotPlanned:
     """Why a pod waits."""
 
     why: WaitReason
     words: str
+
+    @classmethod
+    def of(cls, wait: Wait) -> NotPlanned:
+        """Return what a plan says."""
+        return cls(WaitReason(wait), _WORDS[wait])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +115,13 @@ def read_queue(state: ClusterState, now: Instant, begun: Container[str]) -> Sear
 
 def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | NotPlanned:
     if not pod.awaits_plan:
-        return NotPlanned(WaitReason.OTHER_GATES, "waits for scheduling gates of others")
+        return NotPlanned(WaitReason.OTHER_GATES, "scheduling gates of others come first")
     try:
         context = PodContext.read(state, pod.pod, now)
     except RequestError as error:
         return NotPlanned(WaitReason.UNREADABLE, str(error))
     if not is_plain(pod.pod):
-        words = (
-            "has affinity, topology spread constraints, resource claims or volume claims, which the queue does not read"
-        )
+        words = "the queue plans no pods with affinity, topology spread constraints, resource claims or volume claims"
         return NotPlanned(WaitReason.CONSTRAINTS, words)
     wanted = PendingPod(pod.pod, context.request, tuple(context.away(state)))
     since = now.monotonic - now.age_seconds(pod.pod.metadata.creation_timestamp)
@@ -122,9 +134,7 @@ def _gang(state: ClusterState, key: str, members: list[_Member], begun: Containe
     """Return a gang whose members are there, as many as it needs; `begun`: members with a plan are not planned again."""
     group = max((member.group for member in members), key=lambda group: group.size or 0)
     if not group.size:
-        return NotPlanned(
-            WaitReason.NO_SIZE, "is in a gang, and nothing says how many pods that has: set gputopo.dev/group-size"
-        )
+        return NotPlanned(WaitReason.NO_SIZE, f"nothing says how many pods its gang has: set {keys.GROUP_SIZE}")
     here = {member.pod.uid for member in members}
     others = [pod for pod in state.indexes.groups.beside(members[0].pod.uid) if pod.uid not in here]
     ended = sum(pod.pod.status.phase == "Succeeded" for pod in others)
@@ -132,7 +142,7 @@ def _gang(state: ClusterState, key: str, members: list[_Member], begun: Containe
     least = group.least or group.size
     needed = max(0, least - len(placed) - ended)
     if len(members) < needed:
-        words = f"waits for {needed - len(members)} more of the {least} pods of its gang"
+        words = f"{needed - len(members)} of the {least} pods of its gang are missing, or wait for gates of others"
         return NotPlanned(WaitReason.INCOMPLETE, words)
     expected = [expected_seconds_of(member.pod.pod) for member in members]
     durations = [seconds for seconds in expected if seconds is not None]
