@@ -1,6 +1,7 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Outside their folders only `benchmarks.placement.product_queue` names one.
+Outside their folders only `extender.kubectl.queue`, `extender.kubectl.extender_client` and `benchmarks.placement.product_queue`
+name one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What gputopo has written on nodes and pods, shown and removed.
 
 That is all under the prefixes of the agent and the extender. It includes the condition of a node that its agent may have
-kept, and pods that features have created. What users wrote under `gputopo.dev/` stays: it is part of their manifests.
-While agents or extenders run nothing is removed: they would write again, and a node without its ledger takes no pods
-before it is rebuilt.
+kept, our scheduling gate, and pods that features have created. What users wrote under `gputopo.dev/` stays: it is part of
+their manifests. While agents or extenders run nothing is removed: they would write again, and a node without its ledger
+takes no pods before it is rebuilt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod
+from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod, PodSpec
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -37,7 +37,7 @@ Kind = TypeVar("Kind", Node, Pod)
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One node or pod with annotations of ours, or a condition; or a pod that a feature has created."""
+    """One node or pod with annotations, a condition or a scheduling gate of ours; or a pod that a feature has created."""
 
     kind: str
     namespace: str
@@ -46,6 +46,8 @@ class Leftover:
     keys: tuple[str, ...]
     """Of annotations."""
     conditions: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    """Scheduling gates of ours; gates of others stay."""
     whole: Request | None = None
     """The request that removes all of it, where a feature has created it."""
 
@@ -59,7 +61,10 @@ class Leftover:
         annotations = {"metadata": {"uid": self.uid, "annotations": dict.fromkeys(self.keys)}}
         gone = [{"$patch": "delete", "type": condition} for condition in self.conditions]
         conditions = {"metadata": {"uid": self.uid}, "status": {"conditions": gone}}
+        open_gates = [{"$patch": "delete", "name": gate} for gate in self.gates]
+        gates = {"metadata": {"uid": self.uid}, "spec": {"schedulingGates": open_gates}}
         return (
+            *((_patch(path, gates, "strategic-merge"),) if self.gates else ()),
             *((_patch(path, annotations, "merge"),) if self.keys else ()),
             *((_patch(f"{path}/status", conditions, "strategic-merge"),) if gone else ()),
         )
@@ -88,6 +93,13 @@ async def find(config: Kubeconfig) -> ClusterLeftovers:
         tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in writers)),
         tuple(item.metadata.name for listed in (nodes, pods) for item in listed.unread),
     )
+
+
+async def find_gated(config: Kubeconfig) -> list[Leftover]:
+    """Return the pods behind our scheduling gate, each with that gate alone; raises as `list_objects` does."""
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        pods = await list_objects(api.resource("/api/v1/pods"), decoder(Pod), _bare_gated)
+    return [leftover for leftover in _leftovers("pod", pods) if leftover.gates]
 
 
 async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Leftover, str]:
@@ -132,7 +144,17 @@ def _bare_pod(pod: Pod) -> Pod | None:
     if _removal(pod):
         return Pod(pod.metadata)
     metadata = _bare(pod.metadata)
+    if gated := _bare_gated(pod):
+        return Pod(metadata or gated.metadata, gated.spec)
     return None if metadata is None else Pod(metadata)
+
+
+def _bare_gated(pod: Pod) -> Pod | None:
+    """Keep only name and gate, and only of a pod with our gate."""
+    if not any(gate.get("name") == keys.PLAN_GATE for gate in pod.spec.scheduling_gates or ()):
+        return None
+    metadata = ObjectMeta(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+    return Pod(metadata, PodSpec(scheduling_gates=[{"name": keys.PLAN_GATE}]))
 
 
 def _removal(pod: Pod) -> Removal | None:
@@ -157,9 +179,10 @@ def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
             tuple(condition.type for condition in item.status.conditions or ()) if isinstance(item, Node) else ()
         )
         annotations, metadata = tuple(sorted(item.metadata.annotations or ())), item.metadata
+        gates = (keys.PLAN_GATE,) if isinstance(item, Pod) and item.spec.scheduling_gates else ()
         if removal := _removal(item) if isinstance(item, Pod) else None:
             ours = tuple(key for key in annotations if key.startswith(keys.USER_PREFIX))
             identity = metadata.namespace, metadata.name, metadata.uid
             yield Leftover(removal.kind, *identity, ours, whole=removal.request)
-        elif annotations or conditions:
-            yield Leftover(kind, metadata.namespace, metadata.name, metadata.uid, annotations, conditions)
+        elif annotations or conditions or gates:
+            yield Leftover(kind, metadata.namespace, metadata.name, metadata.uid, annotations, conditions, gates)

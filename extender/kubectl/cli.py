@@ -61,6 +61,7 @@ from extender.kubectl.output import (
     print_what_if,
     print_why,
 )
+from extender.kubectl.queue import show_queue
 from extender.kubectl.reading import StateSource, ask, control_plane, fail, kubeconfig, read_cluster, say_no
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import AgentReadings, Snapshot, Unreadable
@@ -348,6 +349,7 @@ def decide_all(source: StateSource, form: Form) -> None:
         raise typer.Exit(1)
 
 
+verb(app, "queue", without=("scheduler_names",))(show_queue)
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
     app.command(rich_help_panel=CHANGE)(_write)
 app.command("cleanup", rich_help_panel=CHANGE)(writing.clean_up)

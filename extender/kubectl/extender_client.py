@@ -11,13 +11,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
+from extender.features.queue.listing import QueueReport
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.inspection import Explanation, NodeDetail, NodeInfo, NodeList, NodePage, PodInfo
 from extender.inspect.measured import MeasuredReport
 from extender.inspect.pods import PodList, PodPage
 from extender.inspect.why import NodeVerdict, Why
 
-Shown = TypeVar("Shown", NodePage, NodeDetail, PodPage, Explanation, Why, MeasuredReport, ExtenderInfo)
+Shown = TypeVar("Shown", NodePage, NodeDetail, PodPage, Explanation, Why, MeasuredReport, QueueReport, ExtenderInfo)
 
 _SECONDS: Final = 5.0
 
@@ -99,6 +100,11 @@ def what_if(url: str, pod: bytes) -> Explanation:
 def measured(url: str) -> MeasuredReport:
     """Return what is measured beside what is predicted; raises `ExtenderUnavailable`."""
     return _answer(url, "measured", MeasuredReport)
+
+
+def queue(url: str) -> QueueReport:
+    """Return the pods behind our scheduling gate; raises `ExtenderUnavailable`, also where it is older than the question."""
+    return _answer(url, "queue", QueueReport)
 
 
 def extender(url: str) -> ExtenderInfo:

@@ -62,15 +62,22 @@ def clean_up(
 
 
 def _print_leftovers(remains: cleanup.ClusterLeftovers, form: Form) -> None:
-    """Print which objects carry annotations or conditions of ours."""
+    """Print which objects carry annotations, conditions or gates of ours."""
     if not remains.leftovers:
         say("nothing of gputopo is left on nodes and pods")
         return
     rows = (
-        (leftover.kind, leftover.namespace, leftover.name, ",".join(leftover.keys), ",".join(leftover.conditions))
+        (
+            leftover.kind,
+            leftover.namespace,
+            leftover.name,
+            ",".join(leftover.keys),
+            ",".join(leftover.conditions),
+            ",".join(leftover.gates),
+        )
         for leftover in remains.leftovers
     )
-    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS")
+    heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS", "GATES")
     form.table(heads, rows)
 
 

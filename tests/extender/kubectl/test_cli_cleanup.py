@@ -73,7 +73,7 @@ async def test_all_that_is_ours_is_shown_and_nothing_removed_unasked(tmp_path: P
     assert shown.exit_code == 1
     assert shown.stderr == "this is left of gputopo; with --yes it is removed\n"
     head, n1, train = (line.split() for line in shown.stdout.splitlines())
-    assert head == ["KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS"]
+    assert head == ["KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS", "GATES"]
     assert (n1[:3], train[:3]) == (["node", "<none>", "n1"], ["pod", "default", "train"])
     assert {*n1[3].split(","), *train[3].split(",")} == OURS | {"topo.gputopo.dev/of-old"}
 
@@ -150,7 +150,7 @@ async def test_a_condition_that_an_agent_kept_is_shown(tmp_path: Path) -> None:
         await cluster.annotate("nodes/n2", None)
         (await cluster.api.call("PATCH", "/api/v1/nodes/n2/status", status, content_type=MERGE)).ok()
         shown = await cluster.run()
-    assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY]
+    assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY, "<none>"]
 
 
 def test_no_cluster_is_2(tmp_path: Path) -> None:
