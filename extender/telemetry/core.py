@@ -98,6 +98,7 @@ _GAUGES: Final = {
     "assumed_placements": "Pods with a hold, between prioritize and bind.",
     "pods": "GPU pods in the cache.",
     "pods_waiting": "GPU pods without a node.",
+    "pods_gated": "Pods behind the scheduling gate `gputopo.dev/plan`.",
     "pods_waiting_for_other_schedulers": "Waiting GPU pods of a scheduler without gputopo; should be 0.",
     "pods_of_other_schedulers": "GPU pods that a scheduler without gputopo placed; should be 0.",
     "watch_silence_seconds": "Time since the last message of the API server, on the quieter watch.",

@@ -23,6 +23,7 @@ def gauges_of(state: ClusterState) -> Figures:
         "assumed_placements": len(state.holds),
         "pods": len(state.pods) - len(indexes.stand_ins),
         "pods_waiting": state.pods.waiting - len(indexes.stand_ins),
+        "pods_gated": len(indexes.gates.queued),
         "pods_waiting_for_other_schedulers": indexes.waiting.length(
             indexes.waiting.schedulers_but(indexes.schedulers.ours)
         ),

@@ -34,7 +34,7 @@ from extender.planning.planner import PlanContext, QueuePlan, Start, plan_units
 from extender.planning.queue import NodesOfCluster, on_their_way
 from extender.planning.reservations import Reservation
 from extender.planning.units import Assignment, Unit
-from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind
+from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind, read_gauges
 from extender.verbs.preparing import prepare_request
 from topology.effort import Allowance, Search
 
@@ -57,11 +57,27 @@ WAITING: Final = Declaration(
     labels=("reason",),
     values=tuple(product(WaitReason)),
 )
+BY_NAMESPACE: Final = Declaration(
+    "gputopo_queue_namespace_pods",
+    "Pods that wait in the queue, by namespace: the 32 with the most, and `*` for all others.",
+    SeriesKind.GAUGE,
+    labels=("pod_namespace",),
+)
 HALF_GANGS: Final = Declaration(
     "gputopo_queue_half_gangs",
     "Gangs of which some members have been bound for 60 s and others not, without a plan.",
     SeriesKind.READ,
 )
+GAUGES: Final = read_gauges(
+    {
+        "queue_longest_wait_seconds": "Age of the oldest pod that waits in the queue; absent without one.",
+        "queue_silence_seconds": "Time since the queue was last served; absent where it is not.",
+    }
+)
+NAMESPACES: Final = 32
+"""With a series of their own: those with the most pods that wait."""
+OTHERS: Final = "*"
+"""All others together; no namespace has this name."""
 ROUND_SECONDS: Final = 0.1
 HALF_SECONDS: Final = 5.0
 """Between two looks for half gangs."""
@@ -84,7 +100,7 @@ class Queue(Feature):
 
     name = "queue"
     section = QueueSettings
-    declarations = (PODS, GANGS, WAITING, HALF_GANGS)
+    declarations = (PODS, GANGS, WAITING, BY_NAMESPACE, HALF_GANGS, *GAUGES)
     report_kind = QueueReport
 
     state: ClusterState
@@ -103,6 +119,8 @@ class Queue(Feature):
     """Since when GPUs have been kept for the owner of the reservation, in monotonic seconds."""
     _passed_over: Bounded[str, float] = field(default_factory=lambda: Bounded(PASSED_OVER))
     """Gang → until when nothing is kept for it."""
+    _served_at: float | None = None
+    """When a round last came to its end, in monotonic seconds."""
     _not_before: float = 0.0
     """When the next plan may be made; monotonic seconds."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -161,8 +179,12 @@ class Queue(Feature):
         self._halves = len(self.half_gangs.long_since(self.clock().monotonic, self.started))
 
     def figures(self) -> Figures:
-        """Return how many there are."""
-        return {"queue_half_gangs": self._halves}
+        """Return how the queue is served."""
+        now, queued = self.clock(), self.state.indexes.gates.queued.values()
+        created = min((since for pod in queued if (since := pod.pod.metadata.creation_timestamp)), default=None)
+        served = {} if self._served_at is None else {"queue_silence_seconds": now.monotonic - self._served_at}
+        oldest = {} if created is None else {"queue_longest_wait_seconds": now.age_seconds(created)}
+        return {"queue_half_gangs": self._halves, **served, **oldest}
 
     async def round(self) -> None:
         """Follow what is planned, plan what waits, and write what is to be written."""
@@ -175,6 +197,7 @@ class Queue(Feature):
         await self._plan()
         await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
         await self._all(self._open(uid) for uid in self.started.to_open())
+        self._served_at = self.clock().monotonic
 
     async def _plan(self) -> None:
         now = self.clock()
@@ -247,6 +270,8 @@ class Queue(Feature):
         self.reasons = {**waits, **queue.not_planned}
         reasons = Counter((reason.why.value,) for reason in self.reasons.values())
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
+        waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
+        self.metrics.show(BY_NAMESPACE, by_largest(waiting))
         for uid, reason in islice(self.reasons.items(), EVENTS_AT_ONCE):
             if pod := self.state.pods.get(uid):
                 self.recorder.record(events.queued(PodName(*pod.key, uid), reason))
@@ -275,6 +300,13 @@ class Queue(Feature):
     @staticmethod
     async def _all(work: Iterable[Awaitable[None]]) -> None:
         await asyncio.gather(*work)
+
+
+def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
+    """Return the pods of the namespaces with the most of them, and of all others together."""
+    largest = dict(pods.most_common(NAMESPACES))
+    others = pods.total() - sum(largest.values())
+    return {(name,): count for name, count in largest.items()} | ({(OTHERS,): others} if others else {})
 
 
 def _name_of(assignment: Assignment) -> PodName:

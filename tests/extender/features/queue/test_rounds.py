@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,33 @@ async def test_no_gate_of_a_gang_that_does_not_fit_is_opened(tmp_path: Path) -> 
         assert await eventually(why_is_shown)
 
 
+async def test_what_waits_is_reported_with_its_reason_and_place(tmp_path: Path) -> None:
+    """As a list, in `why`, on the pod's page and in metrics; a pod without our gate is not spoken of."""
+    async with serving(tmp_path, *NODES, settings=QUEUE) as extender:
+        await create_gang(extender, 4)
+        await extender.create("plain", 2)
+
+        async def rows() -> list[Any]:
+            listed = json.loads((await extender.get("/v1/inspect/queue"))[1])["rows"]
+            return listed if [row["reason"] for row in listed] == ["no-room"] else []
+
+        [row] = await eventually(rows)
+        assert (row["place"], row["kind"], row["name"], row["pods"], row["gpus"]) == (1, "gang", "g", 4, 8)
+        line = "in gputopo&#39;s queue, place 1: there is no room for it now"
+        assert line in (await extender.get("/pods/default/g0"))[1]
+        notes = json.loads((await extender.get("/v1/inspect/pods/default/g0/why"))[1])["notes"]
+        assert notes == [{"feature": "queue", "line": line.replace("&#39;", "'"), "is_problem": False}]
+        assert "notes" not in json.loads((await extender.get("/v1/inspect/pods/default/plain/why"))[1])
+
+        async def metrics() -> str:
+            page = (await extender.get("/metrics"))[1]
+            return page if 'gputopo_queue_namespace_pods{pod_namespace="default"} 4.0' in page else ""
+
+        page = await eventually(metrics)
+        assert "gputopo_pods_gated 4.0" in page
+        assert "gputopo_queue_silence_seconds" in page and "gputopo_queue_longest_wait_seconds" in page
+
+
 async def test_gates_of_others_come_first(tmp_path: Path) -> None:
     """The pod is planned when they have gone, and ours is the only one that we remove."""
     async with serving(tmp_path, *NODES, settings=QUEUE) as extender:
@@ -125,3 +153,11 @@ async def test_an_extender_without_the_queue_leaves_gates_alone(tmp_path: Path) 
 
         await eventually(plain_is_known)
         assert await directed(extender) == {"plain": ""}
+        assert json.loads((await extender.get("/v1/inspect/queue"))[1])["is_served"] is False
+
+        async def waits_is_counted() -> str:
+            page = (await extender.get("/metrics"))[1]
+            return page if "gputopo_pods_gated 1.0" in page else ""
+
+        page = await eventually(waits_is_counted)
+        assert "gputopo_queue_silence_seconds " not in page
