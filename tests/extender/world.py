@@ -90,13 +90,9 @@ class World:
             ledger = encode_ledger(Ledger(1, (), node["metadata"]["uid"]))
             self.patch(NODES, name, {"metadata": {"annotations": {keys.LEDGER: ledger}}})
 
-    def add_pod(
-        self, name: str, gpus: int = 2, share_gib: int = 0, /, gates: tuple[str, ...] = (), **annotations: str
-    ) -> Object:
+    def add_pod(self, name: str, gpus: int = 2, share_gib: int = 0, /, **annotations: str) -> Object:
         limits = {keys.SHARE_RESOURCE: str(share_gib)} if share_gib else {keys.GPU_RESOURCE: str(gpus)}
-        spec: Object = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
-        if gates:
-            spec["schedulingGates"] = [{"name": gate} for gate in gates]
+        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
         metadata = {"name": name, "annotations": annotations}
         return self.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
 

@@ -95,6 +95,13 @@ def test_only_an_extender_with_a_queue_may_patch_pods() -> None:
     assert [rules.count(right) for rules in of_roles] == [0, 1]
 
 
+def test_only_the_queue_has_the_policy_on_what_an_extender_writes_on_pods() -> None:
+    """Where policies are installed; `tests/cluster/test_queue_policy.py` shows what it refuses."""
+    queue, policy = "extender.config.queue.enabled=true", "name: gputopo-extender-pods"
+    rendered = (render(), render(queue, "policies.enabled=false"), render(queue))
+    assert [text.count(policy) for text in rendered] == [0, 0, 2]
+
+
 def test_the_extender_has_a_right_to_read_budgets_where_it_cannot_have_kube_schedulers() -> None:
     """Beside kube-scheduler it has its account, and that right with it."""
     secrets = ("extender.service.serverSecret=s", "extender.service.clientSecret=c")

@@ -31,14 +31,19 @@ variables.after.all(key, !key.startsWith('{{ . }}') || (key in variables.before 
 && variables.before.all(key, !key.startsWith('{{ . }}') || key in variables.after)
 {{- end -}}
 
-{{/* That an update of a node changes annotations with this prefix and nothing else. */}}
-{{- define "gputopo.onlyAnnotations" -}}
+{{/* That an update changes of the metadata annotations with this prefix and nothing else. */}}
+{{- define "gputopo.onlyMetadataAnnotations" -}}
 variables.after.all(key, key.startsWith('{{ . }}') || (key in variables.before && variables.before[key] == variables.after[key]))
 && variables.before.all(key, key.startsWith('{{ . }}') || key in variables.after)
-&& object.spec == oldObject.spec
 && object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})
 && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+{{- end -}}
+
+{{/* That an update of a node changes annotations with this prefix and nothing else. */}}
+{{- define "gputopo.onlyAnnotations" -}}
+{{ include "gputopo.onlyMetadataAnnotations" . }}
+&& object.spec == oldObject.spec
 {{- end -}}
 
 {{/* The status before and after, for `gputopo.onlyCondition`: without a type, so that fields of later versions count, too. */}}
