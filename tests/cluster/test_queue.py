@@ -1,0 +1,167 @@
+"""Real kube-schedulers bind what the queue has planned and opened, also where they know nothing of our extender."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+import pytest
+
+from benchmarks.simulated.fleet import fleet
+from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
+from tests.cluster.installation import Installation
+from tests.cluster.judgement import assert_invariants
+from tests.cluster.objects import GPU, PODS, Json
+from tests.cluster.polling import eventually
+from tests.cluster.sweep import sweep
+from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
+from tests.world.invariants import is_live
+from topology.annotations import keys
+
+pytestmark = [pytest.mark.usefixtures("kubelets"), pytest.mark.slow]
+
+OURS, THEIRS = {"name": keys.PLAN_GATE}, {"name": "kueue.x-k8s.io/admission"}
+SETTINGS = {"queue": {"enabled": True}}
+KILLS = 5
+PLAIN = "plain"
+"""A scheduler that knows of no extender."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rights(installation: Installation) -> Iterator[None]:
+    """Give the extender what the chart gives it where the queue is enabled."""
+    with installation.upgraded("extender.config.queue.enabled=true"):
+        yield
+
+
+@pytest.fixture(params=[SCHEDULER_NAME, PLAIN])
+def scheduler(request: pytest.FixtureRequest) -> str:
+    """Return the scheduler of all pods."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def queue(installation: Installation) -> Iterator[GpuCluster]:
+    """Lend the installed control plane with an extender that plans, and both schedulers at work."""
+    try:
+        with at_work(installation, SETTINGS) as lent:
+            installation.plane.start_scheduler({"profiles": [{"schedulerName": PLAIN}]})
+            yield lent
+            assert_invariants(installation.plane.admin, lent.told())
+    finally:
+        sweep(installation.plane.admin, keep=[NAMESPACE])
+
+
+def gang(name: str, pods: int, gpus: int, scheduler: str) -> list[Json]:
+    """Return the members of a gang, behind our gate."""
+    words = (f"group: {name}", f"group-size: {pods}", "gang: required")
+    numbers = range(pods)
+    return [
+        wants(f"{name}-{number}", gpus, *words, schedulerName=scheduler, schedulingGates=[OURS]) for number in numbers
+    ]
+
+
+def named(pods: list[Json]) -> list[str]:
+    """Return their names."""
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+def gates(queue: GpuCluster, *names: str) -> list[list[Json]]:
+    """Return the gates of pods."""
+    return [queue.pod(name)["spec"].get("schedulingGates", []) for name in names]
+
+
+def all_bound(queue: GpuCluster, *names: str) -> bool:
+    """Whether these pods are bound."""
+    return all(queue.node_of(name) for name in names)
+
+
+def planned(queue: GpuCluster, *names: str) -> list[str]:
+    """Return where the queue has sent pods."""
+    return [queue.pod(name)["metadata"]["annotations"][keys.PLANNED] for name in names]
+
+
+def says_why(queue: GpuCluster, name: str, words: str) -> bool:
+    """Whether an event of a pod says in these words why it waits."""
+    return any(
+        event["involvedObject"]["name"] == name and words in event["message"] for event in queue.events("GPUPodQueued")
+    )
+
+
+def test_a_gang_is_bound_where_it_is_planned_and_only_when_it_is_complete(queue: GpuCluster, scheduler: str) -> None:
+    """Four pods of four GPUs take two nodes of eight. Three of them wait with their gates."""
+    queue.join(*fleet({"hgx-h100": 2}))
+    *first, last = gang("train", 4, 4, scheduler)
+    queue.submit(*first)
+    for name in named(first):
+        eventually(partial(says_why, queue, name, "waits for 1 more of the 4 pods of its gang"))
+    assert gates(queue, *named(first)) == [[OURS]] * 3
+    queue.submit(last)
+    names = named([*first, last])
+    eventually(partial(all_bound, queue, *names))
+    nodes = [queue.node_of(name) for name in names]
+    assert nodes == planned(queue, *names)
+    assert sorted(Counter(nodes).values()) == [2, 2]
+
+
+def test_a_gang_without_room_waits_whole_and_starts_when_a_pod_ends(queue: GpuCluster, scheduler: str) -> None:
+    """Half of it would fit. An event says why it waits."""
+    queue.join(*fleet({"hgx-h100": 2}))
+    queue.submit(wants("before", 8))
+    eventually(partial(queue.is_running, "before"))
+    names = named(pods := gang("train", 2, 8, scheduler))
+    queue.submit(*pods)
+    for name in names:
+        eventually(partial(says_why, queue, name, "there is no room for its gang now"))
+    assert gates(queue, *names) == [[OURS]] * 2
+    queue.complete("before")
+    eventually(partial(all_bound, queue, *names))
+    assert [queue.node_of(name) for name in names] == planned(queue, *names)
+
+
+def test_gates_of_others_stay_until_their_owners_remove_them(queue: GpuCluster, scheduler: str) -> None:
+    """One member is behind another's gate: its whole gang waits."""
+    queue.join(*fleet({"hgx-h100": 2}))
+    free, held = gang("train", 2, 8, scheduler)
+    held["spec"]["schedulingGates"].append(THEIRS)
+    queue.submit(free, held)
+    eventually(partial(says_why, queue, "train-1", "waits for scheduling gates of others"))
+    eventually(partial(says_why, queue, "train-0", "waits for 1 more of the 2 pods of its gang"))
+    assert gates(queue, "train-0", "train-1") == [[OURS], [OURS, THEIRS]]
+    queue.api.patch(f"{PODS}/train-1", {"spec": {"schedulingGates": [OURS]}})
+    eventually(partial(all_bound, queue, "train-0", "train-1"))
+
+
+def test_every_gang_starts_whole_though_the_planner_is_killed(queue: GpuCluster, scheduler: str) -> None:
+    """Forty gangs on twelve nodes. Each ends when all of it is bound, and so makes room. One that stays half never ends."""
+    random, gpus_of_node = Random(7), 8
+    queue.join(*fleet({"hgx-h100": 12}))
+    gangs = [gang(f"g{number}", random.randint(2, 8), random.choice((1, 2, 4, 8)), scheduler) for number in range(40)]
+    pods = [pod for members in gangs for pod in members]
+    random.shuffle(pods)
+    queue.submit(*pods)
+    waiting = {members[0]["metadata"]["annotations"][keys.GROUP]: named(members) for members in gangs}
+    kills_left = KILLS
+
+    def have_all_started() -> bool:
+        nonlocal kills_left
+        live = {pod["metadata"]["name"]: pod for pod in queue.api.list(PODS) if is_live(pod)}
+        taken = Counter[str]()
+        for pod in live.values():
+            taken[pod["spec"]["nodeName"]] += int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
+        assert max(taken.values(), default=0) <= gpus_of_node
+        whole = [name for name, members in waiting.items() if live.keys() >= {*members}]
+        for name in whole:
+            for member in waiting.pop(name):
+                queue.complete(member)
+        if kills_left and whole:
+            kills_left -= 1
+            queue.extender.kill()
+            queue.extender.run()
+        return not waiting
+
+    eventually(have_all_started, 240, every_seconds=0.2)
+    assert not kills_left
