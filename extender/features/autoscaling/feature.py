@@ -52,9 +52,7 @@ NODE_REQUESTS: Final = Declaration(
     values=tuple(product(("asked", "failed", "served", "withdrawn", "expired"))),
 )
 PLACEHOLDERS: Final = read_gauges(
-    {
-        "placeholders": "Placeholders that request nodes from autoscalers; not among the pods. Absent where autoscaling is off."
-    }
+    {"placeholders": "Placeholders for autoscalers, not among the pods; absent without autoscaling."}
 )
 LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
