@@ -112,6 +112,7 @@ class Extender:
             state=self.state,
             clock=clock,
             driver=driver,
+            lock_of=self._binds.of_nodes.plain,
             watching=watching,
             events=self._events,
             metrics=self.metrics,

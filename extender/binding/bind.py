@@ -155,7 +155,7 @@ class _Bind:
             return NotBound(Failure.NO_FIT, placement.message)
         if view.shape.topology_class is not None:
             self._chosen = Chosen(request, placement, view.shape.topology_class, self._alternative)
-        record = _record(view, requested, placement)
+        record = record_of(view, requested, placement)
         try:  # before the claim: nothing is claimed that no Binding could carry
             annotations = {keys.PLACEMENT: encode_placement(record)}
         except PayloadError as error:
@@ -237,7 +237,7 @@ class _Bind:
         """Write the claims, and return the pod in the version that they are for."""
         own, uid = view.claims_of(pod.metadata.uid), pod.metadata.uid
         parts, sharing_class = planned_parts(pod, record), sharing_class_of(pod)
-        if own and not _are_same(own, claims_for(pod, parts, sharing_class)):
+        if own and not are_same(own, claims_for(pod, parts, sharing_class)):
             fenced = yield from self._fence(pod)
             if not isinstance(fenced, Pod):
                 return fenced
@@ -371,7 +371,7 @@ class _Bind:
         return (yield intent)
 
 
-def _record(view: NodeView, requested: PodRequest, placement: Placement) -> PlacementRecord:
+def record_of(view: NodeView, requested: PodRequest, placement: Placement) -> PlacementRecord:
     """Return what the pod gets by a placement, and of shares what holds it to them."""
     gpus = tuple(view.devices[position] for position in placement.gpus)
     named = tuple(view.devices[position] for position in placement.shares) or gpus
@@ -387,7 +387,7 @@ def _record(view: NodeView, requested: PodRequest, placement: Placement) -> Plac
     )
 
 
-def _are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:
+def are_same(some: Iterable[Claim], others: Iterable[Claim]) -> bool:
     """Whether claims promise the same GPUs, or shares of them as often, to whichever container."""
     return Counter((each.gpu, each.memory_gib) for each in some) == Counter(
         (each.gpu, each.memory_gib) for each in others

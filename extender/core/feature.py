@@ -6,6 +6,7 @@ the answer of the verb stays as it is. A feature changes decisions only through 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -38,6 +39,8 @@ class Core:
     clock: Clock
     driver: Driver
     """Carries out steps of the protocol."""
+    lock_of: Callable[[str], asyncio.Lock]
+    """Returns the lock of a node, which binds to it take: work that writes its ledger waits for them there."""
     watching: Watching
     """Watches further kinds, and sends single requests."""
     events: EventRecorder
