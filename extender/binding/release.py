@@ -3,9 +3,10 @@
 A GPU with a dead claim is free at once, and the next bind on its node replaces the claim. The write here keeps the ledger
 honest. As a change of the Node it also wakes the pods that kube-scheduler has put aside.
 
-An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then
-dropped from the ledger *as it was read before the fence*. If a bind renews it in between, the write fails and the claim
-survives.
+An unbound pod's claim that nobody has renewed for a while is an orphan: of a bind that died, or of a plan whose gate was never
+opened. It is fenced first, and then dropped from the ledger *as it was read before the fence*. If it is renewed in between,
+the write fails and the claim survives. The claim of a pod that is pinned to the node is no orphan: kube-scheduler may bind it
+there without asking us, and no fence would stop that.
 
 The node's agent is asked for what only it can tell, with the node's version that was read when the pod was already gone.
 A report that names a later one rests on a later look.
@@ -68,7 +69,7 @@ class ClaimTimers:
     ) -> Task:
         ripe: dict[Standing, list[Claim]] = {standing: [] for standing in self._patience}
         for claim, standing in view.claims:
-            if standing in self._patience:
+            if standing in self._patience and not _is_awaited(state, view.name, claim):
                 key = (view.name, claim, standing)
                 self._since[key] = before.get(key, now)
                 if now - self._since[key] >= self._patience[standing]:
@@ -82,6 +83,12 @@ class ClaimTimers:
             unseen=frozenset((claim.uid, claim.namespace, claim.name) for claim in ripe[Standing.UNSEEN]),
             gone=tuple(claim for claim in gone.values() if not state.is_asked(view.name, claim)),
         )
+
+
+def _is_awaited(state: ClusterState, node: str, claim: Claim) -> bool:
+    """Whether the claim's pod is still to come and can go to no other node: then nobody waits in vain for its Binding."""
+    pod = state.pods.get(claim.uid)
+    return pod is not None and pod.is_alive and pod.node is None and pod.pinned_to == node
 
 
 def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:

@@ -113,6 +113,12 @@ class GpuPod:
         return None if self.pod.spec.scheduling_gates else (self.pod.metadata.annotations or {}).get(keys.PLANNED)
 
     @property
+    def pinned_to(self) -> str | None:
+        """The same node where the pod may go to no other one: the queue opens no pod that has an affinity of its own."""
+        affinity = self.pod.spec.affinity
+        return self.directed_to if affinity and affinity.node_affinity and affinity.node_affinity.required else None
+
+    @property
     def nominated_by_us(self) -> str | None:
         """The node that an extender has nominated it for while it waits, unless somebody else has nominated it since."""
         node = self.pod.status.nominated_node_name

@@ -74,6 +74,23 @@ class Present(msgspec.Struct, frozen=True, gc=False):
     """Something of which only counts that it is there."""
 
 
+class NodeAffinityRules(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={"required": "requiredDuringSchedulingIgnoredDuringExecution"},
+):
+    """Whether a pod says on which nodes it has to be."""
+
+    required: Present | None = None
+
+
+class AffinityRules(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Where a pod has to be or had better be, beside which others."""
+
+    node_affinity: NodeAffinityRules | None = None
+
+
 class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Where a volume comes from, if it may be bound to some nodes only."""
 
@@ -108,7 +125,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_selector: dict[str, str] | None = None
     """This, and what follows, is kept of pods that wait only, and read where the queue is planned ahead."""
     tolerations: list[Toleration] | None = None
-    affinity: Present | None = None
+    affinity: AffinityRules | None = None
     topology_spread_constraints: list[Present] | None = None
     resource_claims: list[Present] | None = None
     volumes: list[Volume] | None = None

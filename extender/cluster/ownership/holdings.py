@@ -55,9 +55,13 @@ class Holding:
 
     @property
     def outdates_record(self) -> bool:
-        """Whether the pod's record does not name the GPUs that the ledger and the agent agree on."""
+        """Whether the pod's record does not name the GPUs that the ledger and the agent agree on.
+
+        A pod without a record was bound by others. If they kept to a plan of ours, it has claims, and gets a record at once.
+        """
         can_be_written = not self.pod.shares or has_one_gpu_each(self.gpus)
-        return self.seen and self.is_settled and can_be_written and not self.pod.is_placed_on(self.gpus)
+        is_sure = self.seen or (self.pod.placed is None and self.has_all_claims)
+        return is_sure and self.is_settled and can_be_written and not self.pod.is_placed_on(self.gpus)
 
     @property
     def has_all_claims(self) -> bool:

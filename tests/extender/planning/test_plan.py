@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import (
+    AffinityRules,
     Container,
     Node,
     NodeSpec,
@@ -164,7 +165,7 @@ def test_nodes_that_labels_and_taints_forbid_are_passed_over() -> None:
 def test_pods_with_further_rules_are_left_to_kube_scheduler() -> None:
     """Affinity, spreading, claims of volumes or devices, groups: where they may go depends on more than is read here."""
     pods = [
-        waiting("affine", affinity=Present()),
+        waiting("affine", affinity=AffinityRules()),
         waiting("spread", topology_spread_constraints=[Present()]),
         waiting("volume", volumes=[Volume(Present())]),
         waiting("claim", resource_claims=[Present()]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.objects.kinds import Pod, Present
+from extender.cluster.objects.kinds import AffinityRules, Pod
 from extender.features.queue.waiting import WaitReason
 from tests.extender.builders import cluster, node, pod
 from tests.extender.features.queue.queued import OTHER_GATE, bound, of_gang, opened, queued, read
@@ -40,7 +40,7 @@ def test_a_gang_whose_members_are_all_there_is_one_unit() -> None:
     [
         ([queued("p", gates=(keys.PLAN_GATE, OTHER_GATE))], WaitReason.OTHER_GATES),
         ([queued("p", wants={keys.COMMUNICATION: "loud"})], WaitReason.UNREADABLE),
-        ([queued("p", affinity=Present())], WaitReason.CONSTRAINTS),
+        ([queued("p", affinity=AffinityRules())], WaitReason.CONSTRAINTS),
         ([queued("p", wants={keys.GROUP: "g", keys.GANG: "required"})], WaitReason.NO_SIZE),
         ([of_gang("p", size=2)], WaitReason.INCOMPLETE),
         ([of_gang("p", size=2), of_gang("other", size=2, gates=(keys.PLAN_GATE, OTHER_GATE))], WaitReason.INCOMPLETE),
