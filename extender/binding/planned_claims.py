@@ -1,0 +1,157 @@
+"""Claim the GPUs of pods behind our scheduling gate, all those of a node in one write, before any of their gates is opened.
+
+A gate that is opened commits as a Binding does: only while the pod is in one version. That is the version which its claims
+name. So the argument of `bind` holds here. As long as the gate can be opened, the claims are in the ledger; before they
+leave, the pod is fenced. What a planner that died has left is an orphan, or is carried forward by the next planner.
+
+Claims that the pod has on other nodes are dropped first, as by `bind`. If it has others on this node, they are replaced
+after a fence, and only in the ledger as it was read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.binding.bind import are_same, record_of
+from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Refused, Reply, Step, fence
+from extender.binding.ledger import swap_ledger
+from extender.binding.older_claims import drop_older_claims
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.gpu_pods import claims_for, planned_parts, read_request, sharing_class_of
+from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.parts import Parts
+from extender.cluster.state import ClusterState
+from topology.annotations.records import Claim
+from topology.errors import PayloadError, RequestError
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
+
+MAX_ROUNDS: Final = 3
+NOWHERE: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPod:
+    """A pod that waits behind our gate, and what it is to get on one node."""
+
+    uid: str
+    request: GpuRequest
+    gpus: int
+    """Mask over positions. Claims that it has there already go before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What one pod gets."""
+
+    pod: Pod
+    parts: Parts
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return claims_for(self.pod, self.parts, sharing_class_of(self.pod))
+
+
+def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod]) -> Step[frozenset[str]]:
+    """Claim for these pods, and return the UIDs of those that cannot have their GPUs there.
+
+    Whose claims are neither written nor refused is to be tried again.
+    """
+    for _ in range(MAX_ROUNDS):
+        view = state.views.get(node)
+        if view is None or not view.is_ledger_known:
+            return frozenset()
+        choices, refused = _choose(state, view, planned)
+        choices = yield from _made_alone(state, view, choices)
+        claims = [claim for choice in choices.values() for claim in choice.claims]
+        if set(claims) <= {claim for claim, _ in view.claims}:
+            return refused
+        try:
+            swap = swap_ledger(view, without=choices.keys(), claims=claims)
+        except PayloadError:
+            return refused | choices.keys()
+        reply: Reply = yield swap
+        match reply:
+            case Done(Node() as written):
+                state.nodes.learn(written)
+                return refused
+            case NoAnswer():
+                for uid in choices:
+                    state.memory.doubtful_claims.add(uid, node, swap.expected)
+                return refused
+            case Refused():
+                return refused | choices.keys()
+            case Gone():
+                return refused
+        newest = yield GetNode(node)
+        if not (isinstance(newest, Done) and isinstance(newest.value, Node)):
+            return refused
+        state.nodes.learn(newest.value)
+    return frozenset()
+
+
+def take_claims_back(state: ClusterState, uid: str) -> Step[bool]:
+    """Drop all claims of a pod behind our gate, so that no gate can be opened for them; returns whether none is left."""
+    pod = state.pods.get(uid)
+    if pod is None or not pod.is_gated:
+        return False
+    reply = yield from drop_older_claims(state, pod.pod, NOWHERE, _ask)
+    return isinstance(reply, Done)
+
+
+def _choose(
+    state: ClusterState, view: NodeView, planned: Sequence[PlannedPod]
+) -> tuple[dict[str, _Choice], frozenset[str]]:
+    """Return what each pod gets beside the others, by UID, and those for whom nothing is left."""
+    choices, refused, taken = dict[str, _Choice](), set[str](), NOTHING
+    for item in planned:
+        pod = state.pods.get(item.uid)
+        if pod is None or not pod.awaits_plan:
+            continue
+        has_claims = bool(view.claims_of(item.uid))
+        with state.effort.bounded():
+            decision = (
+                view.decide_for(item.uid, item.request, taken)
+                if has_claims
+                else view.decide_on(item.gpus, item.request, taken)
+            )
+        parts = _parts(state, view, pod.pod, decision) if isinstance(decision, Placement) else None
+        if parts is None:
+            refused.add(item.uid)
+            continue
+        choices[item.uid] = _Choice(pod.pod, parts)
+        if isinstance(decision, Placement) and not has_claims:
+            taken += Held.of(decision, item.request)
+    return choices, frozenset(refused)
+
+
+def _parts(state: ClusterState, view: NodeView, pod: Pod, placement: Placement) -> Parts | None:
+    try:
+        requested = read_request(pod, state.resource)
+    except RequestError:
+        return None
+    return planned_parts(pod, record_of(view, requested, placement))
+
+
+def _made_alone(state: ClusterState, view: NodeView, choices: Mapping[str, _Choice]) -> Step[dict[str, _Choice]]:
+    """Fence the pods that have other claims, and drop those on other nodes; returns the pods for which that is done."""
+    alone = dict[str, _Choice]()
+    for uid, choice in choices.items():
+        pod, own = choice.pod, view.claims_of(uid)
+        if own and not are_same(own, choice.claims):
+            fenced = yield fence(pod)
+            if not (isinstance(fenced, Done) and isinstance(fenced.value, Pod)):
+                continue
+            state.pods.learn(fenced.value)
+            pod = fenced.value
+        reply = yield from drop_older_claims(state, pod, view.name, _ask)
+        if isinstance(reply, Done) and isinstance(reply.value, Pod):
+            alone[uid] = _Choice(reply.value, choice.parts)
+    return alone
+
+
+def _ask(intent: Intent) -> Step[Reply]:
+    return (yield intent)
