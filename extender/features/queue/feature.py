@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final, Self
 
@@ -15,6 +15,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.queue import events, listing
+from extender.features.queue.begun import begun_plans
 from extender.features.queue.estimate import estimate
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, Standing
@@ -109,6 +110,10 @@ class Queue(Feature):
     metrics: Metrics
     recorder: EventRecorder
     settings: QueueSettings
+    lock_of: Callable[[str], asyncio.Lock]
+    """Returns the lock of a node's ledger."""
+    life_seconds: float
+    """For how long claims stand of a pod that may still go to another node."""
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     reasons: dict[str, NotPlanned] = field(default_factory=dict)
@@ -127,7 +132,7 @@ class Queue(Feature):
 
     def __post_init__(self) -> None:
         """Begin with nothing planned."""
-        self.started = StartedUnits(self.state, self.settings.life, self.settings.nominate)
+        self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate)
         self.half_gangs = HalfGangs(self.state)
 
     @classmethod
@@ -136,7 +141,16 @@ class Queue(Feature):
         settings = core.config.section(QueueSettings)
         if not settings.enabled:
             return None
-        return cls(core.state, core.driver, core.clock, core.metrics, core.events, settings)
+        return cls(
+            core.state,
+            core.driver,
+            core.clock,
+            core.metrics,
+            core.events,
+            settings,
+            core.lock_of,
+            core.config.reconcile.orphan_after,
+        )
 
     def rounds(self) -> Iterable[Round]:
         """Return the one that does all, and one that looks for what must not be."""
@@ -196,6 +210,7 @@ class Queue(Feature):
                 self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
         await self._plan()
         await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
+        await self._all(self._claim(node) for node in self.started.to_claim())
         await self._all(self._open(uid) for uid in self.started.to_open())
         self._served_at = self.clock().monotonic
 
@@ -203,8 +218,13 @@ class Queue(Feature):
         now = self.clock()
         if now.monotonic < self._not_before or len(self.started) >= self.settings.ahead:
             return
-        await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
         queue = await in_turns(read_queue(self.state, now, self.started))
+        carried_on = {
+            start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
+        }
+        queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in carried_on))
+        await self._all(self._take_back(uid) for uid in self.started.to_take_back())
+        await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
         await in_turns(self._prepare(queue))
         plan = await in_turns(self._planned(queue, now))
         begun = [start for start in plan.starts if self.started.begin(start, self.clock().monotonic)]
@@ -288,6 +308,13 @@ class Queue(Feature):
 
     async def _withdraw(self, uid: str) -> None:
         await self._drive(self.started.withdraw(uid))
+
+    async def _claim(self, node: str) -> None:
+        async with self._slots, self.lock_of(node):
+            await self.driver.drive(self.started.claim(node, self.clock().monotonic), self.driver.deadline())
+
+    async def _take_back(self, uid: str) -> None:
+        await self._drive(self.started.take_back(uid))
 
     async def _open(self, uid: str) -> None:
         is_open = await self._drive(self.started.open(uid, self.clock().monotonic))

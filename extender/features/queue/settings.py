@@ -20,7 +20,5 @@ class QueueSettings(Section):
     """Whether pods are nominated for their nodes, too, so that kube-scheduler tries these first. Needs Kubernetes 1.35."""
     ahead: int = Field(default=256, ge=1)
     """Approximate maximum of pods that are planned and not bound yet. One gang may exceed it."""
-    life: Duration = Field(default=60.0, ge=1)
-    """Time for which GPUs are held for a pod that may still go to another node."""
     reservation: Duration = Field(default=3600.0, ge=1)
     """Time for which GPUs may be kept for a gang; then another one has its turn."""

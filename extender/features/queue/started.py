@@ -1,4 +1,8 @@
-"""Carries out plans: GPUs are held for all pods of a unit, then the pods are nominated, then their gates are opened. Sans I/O.
+"""Carries out plans: the pods of a unit are nominated, then their GPUs are claimed, then their gates are opened. Sans I/O.
+
+Nominations come first because each makes a new version of the pod: the gate is opened in exactly the version that the claims
+name (`planned_claims`). So a plan is in the ledgers before the first gate of its unit is open, and the next planner finds it
+there. Until it is, the GPUs are held in memory.
 
 Until the first gate is open, a plan is given up if a pod is gone or its GPUs are no longer free. After that it is carried on.
 A pod whose place is lost then waits in the queue again, as the rest of its gang.
@@ -14,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from extender.binding.intents import Done, Nominate, OpenGate, Step
+from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -54,6 +59,8 @@ class _Planned:
     assignment: Assignment
     is_pinned: bool
     is_nominated: bool = False
+    is_refused: bool = False
+    """Its GPUs cannot be claimed."""
     opened_at: float | None = None
     """Monotonic seconds; `None`: its gate is still there, as far as this process knows."""
 
@@ -101,7 +108,8 @@ class StartedUnits:
         }
         self._units.setdefault(start.unit.key, {}).update(pods)
         self._unit_of |= dict.fromkeys(pods, start.unit.key)
-        for planned in pods.values():
+        for uid, planned in pods.items():
+            planned.is_nominated = bool(self.state.claimed_on(uid))  # by the planner that has claimed, and not again
             self._hold(planned, now)
         return True
 
@@ -128,13 +136,21 @@ class StartedUnits:
                     uid for uid, planned in pods.items() if not planned.is_nominated and planned.opened_at is None
                 )
 
+    def to_claim(self) -> set[str]:
+        """Return the nodes on which claims of pods are to be written, once all of their unit have been nominated."""
+        return {planned.assignment.node for _, planned in self._to_claim()}
+
+    def claim(self, node: str, now: float) -> Step[None]:
+        """Claim for all pods that are planned on a node; plans whose claims are refused there are given up."""
+        pods = {uid: planned for uid, planned in self._to_claim() if planned.assignment.node == node}
+        wanted = [PlannedPod(uid, pod.assignment.request, pod.assignment.gpus) for uid, pod in pods.items()]
+        for uid in (yield from claim_planned(self.state, node, wanted)):
+            pods[uid].is_refused = True
+            self.state.memory.setbacks.fail(uid, node, now, pods[uid].assignment.pod.metadata.namespace)
+
     def to_open(self) -> list[str]:
-        """Return the pods whose gates are to be opened; of a unit all, or none while a nomination is still to be tried."""
-        ready = (
-            pods
-            for pods in self._units.values()
-            if not self.nominates or all(planned.is_nominated or planned.opened_at for planned in pods.values())
-        )
+        """Return the pods whose gates are to be opened; of a unit all, or none while one has no claims."""
+        ready = (pods for pods in self._units.values() if all(map(self._may_be_open, pods.values())))
         return [uid for pods in ready for uid, planned in pods.items() if planned.opened_at is None]
 
     def nominate(self, uid: str) -> Step[bool]:
@@ -148,6 +164,15 @@ class StartedUnits:
             metadata.namespace, metadata.name, uid, metadata.resource_version, planned.assignment.node
         )
         return self._learn(reply)
+
+    def to_take_back(self) -> list[str]:
+        """Return the pods behind our gate that have claims and no plan: it was given up, or cannot be carried on."""
+        may_be_claimed, queued = self.state.may_be_claimed_on, self.state.indexes.gates.queued
+        return [uid for uid in queued if uid not in self and may_be_claimed(uid)]
+
+    def take_back(self, uid: str) -> Step[bool]:
+        """Drop the claims of a pod; returns whether it has none."""
+        return (uid not in self) and (yield from take_claims_back(self.state, uid))
 
     def to_withdraw(self) -> list[str]:
         """Return the pods that wait without a plan and are still nominated by us: kube-scheduler keeps capacity for them."""
@@ -164,9 +189,9 @@ class StartedUnits:
         return self._learn(reply)
 
     def open(self, uid: str, now: float) -> Step[bool]:
-        """Open the gate of a pod and direct it to its node; returns whether that is written."""
+        """Open the gate of a pod in the version that its claims name, and direct it there; returns whether that is written."""
         planned, pod = self._planned(uid), self.state.pods.get(uid)
-        if planned is None or pod is None or not pod.awaits_plan:
+        if planned is None or pod is None or not pod.awaits_plan or not self._is_claimed(planned):
             return False
         metadata = pod.pod.metadata
         reply = yield OpenGate(
@@ -195,7 +220,7 @@ class StartedUnits:
         if pod.node is not None:
             return Fate.SERVED if pod.node == node else Fate.ELSEWHERE
         if pod.is_gated:
-            return None if self._is_open_to(planned.assignment) else Fate.TAKEN_BACK
+            return None if not planned.is_refused and self._is_open_to(planned.assignment) else Fate.TAKEN_BACK
         if planned.opened_at is None:
             planned.opened_at = now  # the answer to our write was lost, or somebody else has opened it
         if planned.is_pinned:
@@ -208,7 +233,7 @@ class StartedUnits:
         pod, view = self.state.pods.get(uid), self.state.views.get(assignment.node)
         if pod is None or not pod.awaits_plan or view is None:
             return False
-        if assignment.request.is_share:
+        if assignment.request.is_share or view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)
         return isinstance(view.decide_on(assignment.gpus, assignment.request), Placement)
 
@@ -223,9 +248,30 @@ class StartedUnits:
     def _planned(self, uid: str) -> _Planned | None:
         return self._units[self._unit_of[uid]][uid] if uid in self._unit_of else None
 
+    def _to_claim(self) -> Iterator[tuple[str, _Planned]]:
+        for pods in self._units.values():
+            if not self.nominates or all(planned.is_nominated or planned.opened_at for planned in pods.values()):
+                yield from (item for item in pods.items() if not self._may_be_open(item[1]))
+
+    def _may_be_open(self, planned: _Planned) -> bool:
+        return planned.opened_at is not None or self._is_claimed(planned)
+
+    def _is_claimed(self, planned: _Planned) -> bool:
+        """Whether the ledger has the pod's claims, for the version in which it is."""
+        uid, view = planned.assignment.pod.metadata.uid, self.state.views.get(planned.assignment.node)
+        pod, claims = self.state.pods.get(uid), view.claims_of(uid) if view and view.is_ledger_known else ()
+        return (
+            bool(claims)
+            and pod is not None
+            and {claim.resource_version for claim in claims} == {pod.pod.metadata.resource_version}
+        )
+
     def _hold(self, planned: _Planned, now: float) -> None:
-        """Keep the GPUs from everybody else for a while; each round renews it."""
+        """Keep the GPUs from everybody else for a while; each round renews it. Shares that are claimed would count twice."""
         assignment = planned.assignment
+        if assignment.request.is_share and self.state.claimed_on(assignment.pod.metadata.uid):
+            self.state.holds.release(assignment.pod.metadata.uid)
+            return
         ranked = (Ranked(assignment.node, assignment.placement),)
         hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
         self.state.holds.put(assignment.pod.metadata.uid, replace(hold, is_firm=True))

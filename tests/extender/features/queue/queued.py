@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from extender.cluster.objects.kinds import Pod
+from extender.binding.intents import Done, Reply, SwapLedger
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
+from extender.features.queue.started import StartedUnits
 from extender.features.queue.waiting import QueuedPods, read_queue
 from tests.extender.builders import at, pod
 from topology.annotations import keys
@@ -43,6 +46,29 @@ def of_gang(name: str, count: int = 2, *, size: int = 2, least: int = 0, group: 
 def read(state: ClusterState, seconds: float = 60.0, begun: frozenset[str] = frozenset()) -> QueuedPods:
     """Read the queue."""
     return finish(read_queue(state, at(seconds), begun))
+
+
+def claim_all(started: StartedUnits, state: ClusterState, reply: Reply | None = None) -> list[SwapLedger]:
+    """Write all claims that are to be written; returns what was sent."""
+    return [claim_on(started, state, name, reply) for name in sorted(started.to_claim())]
+
+
+def claim_on(started: StartedUnits, state: ClusterState, name: str, reply: Reply | None = None) -> SwapLedger:
+    """Write the claims on one node, or let this be the answer to it; returns what was sent."""
+    steps = started.claim(name, 0.0)
+    swap = next(steps)
+    assert isinstance(swap, SwapLedger)
+    with suppress(StopIteration):
+        steps.send(reply or Done(with_ledger(state.views[name].node, swap.ledger)))
+        raise AssertionError("it is one write")
+    return swap
+
+
+def with_ledger(item: Node, ledger: str) -> Node:
+    """Return the node with another ledger."""
+    annotations = {**(item.metadata.annotations or {}), keys.LEDGER: ledger}
+    version = str(int(item.metadata.resource_version) + 1)
+    return replace(item, metadata=replace(item.metadata, annotations=annotations, resource_version=version))
 
 
 def opened(item: Pod, node: str, *, version: int = 2) -> Pod:

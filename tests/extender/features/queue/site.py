@@ -15,6 +15,7 @@ from extender.binding.outcome import Bound
 from extender.binding.release import release
 from extender.features.queue.feature import Queue
 from extender.features.queue.settings import QueueSettings
+from extender.kit.keyed_locks import KeyedLocks
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
@@ -31,6 +32,7 @@ class Site:
 
     def __init__(self, racks: int, nodes: int, random: Random, machine_name: str = "rtx-3090-2") -> None:
         names = {f"r{rack}-{number}": f"r{rack}" for rack in range(racks) for number in range(nodes)}
+        self._nodes = tuple(names)
         self.world = World(*names, machine_name=machine_name)
         for name, rack in names.items():
             self.world.patch(NODES, name, {"metadata": {"labels": {RACK: rack}}})
@@ -40,6 +42,7 @@ class Site:
         self._writes_left: int | None = None
         self._first_bound: dict[str, float] = {}
         self.replica, self.queue = self._started()
+        self.world.store.subscribe(self._check_claims)
 
     def create(self, gang: str, gpus: list[int], *, is_required: bool = False, priority: int = 0) -> None:
         """Create all pods of a gang; a gang of one is a pod without a group."""
@@ -129,6 +132,15 @@ class Site:
             if (pods[0]["metadata"].get("annotations") or {}).get(keys.GROUP_AFFINITY) == "required-rack":
                 assert len({node.partition("-")[0] for node in nodes}) <= 1, f"{gang} is in two racks"
 
+    def _check_claims(self) -> None:
+        """Every pod whose gate is open has claims on the node where it goes, and so have the others of its gang."""
+        for gang, pods in self._gangs().items():
+            if not any(keys.PLANNED in (pod["metadata"].get("annotations") or {}) for pod in pods):
+                continue
+            claimed = {uid for node in self._nodes for uid in self.world.claims(node).values()}
+            without = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["uid"] not in claimed]
+            assert not without, f"a gate of {gang} is open, and {without} have no claims"
+
     def _gangs(self) -> dict[str, list[Object]]:
         gangs = defaultdict[str, list[Object]](list)
         for pod in self._pods():
@@ -146,7 +158,17 @@ class Site:
         driver = Driver(self._execute, replica.clock, 10.0)
         metrics = Metrics("digest", Queue.declarations)
         settings = QueueSettings(enabled=True)
-        return replica, Queue(replica.state, driver, replica.clock, metrics, EventRecorder(_nowhere), settings)
+        queue = Queue(
+            replica.state,
+            driver,
+            replica.clock,
+            metrics,
+            EventRecorder(_nowhere),
+            settings,
+            KeyedLocks().plain,
+            life_seconds=60.0,
+        )
+        return replica, queue
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         if self._writes_left is not None:

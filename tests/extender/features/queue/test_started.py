@@ -1,18 +1,19 @@
-"""A plan is carried out whole: all pods of a gang are held their GPUs and nominated, and then opened and followed."""
+"""A plan is carried out whole: all pods of a gang are nominated and claimed for, and then opened and followed."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.binding.intents import Conflict, Done, Nominate, OpenGate, Reply, Step
+from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue.started import Ended, Fate, StartedUnits
 from extender.planning.planner import Start
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node
-from tests.extender.features.queue.queued import bound, of_gang, opened, queued, read
+from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from topology.annotations import keys
+from topology.annotations.records import decode_ledger
 
 LIFE_SECONDS = 60.0
 
@@ -39,7 +40,8 @@ def run(steps: Step[bool], reply: Reply | None = None) -> tuple[Nominate | OpenG
     raise AssertionError("it is one write")
 
 
-def open_all(started: StartedUnits, *pods: Pod, node: str = "n1") -> None:
+def open_all(started: StartedUnits, state: ClusterState, *pods: Pod, node: str = "n1") -> None:
+    claim_all(started, state)
     for item in pods:
         assert run(started.open(item.metadata.uid, 0.0), Done(opened(item, node)))[1]
 
@@ -66,13 +68,59 @@ def test_all_members_are_nominated_before_a_gate_is_opened() -> None:
     assert isinstance(intent, Nominate) and intent.node == "n1" and is_made
     assert started.to_open() == []
     assert not run(started.nominate("b"))[1]
-    assert ([*started.to_nominate()], sorted(started.to_open())) == ([], ["a", "b"])
+    assert ([*started.to_nominate()], started.to_claim()) == ([], {"n1"})
 
 
-def test_gates_are_opened_at_once_where_nobody_nominates() -> None:
+def test_gpus_are_claimed_at_once_where_nobody_nominates() -> None:
     """It is a setting: other programs' nominations are no supported interface."""
     started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
-    assert ([*started.to_nominate()], sorted(started.to_open())) == ([], ["a", "b"])
+    assert ([*started.to_nominate()], started.to_claim()) == ([], {"n1"})
+
+
+def test_no_gate_is_opened_before_all_members_have_claims() -> None:
+    """On whichever nodes they are: a gang has its GPUs in the ledgers, or waits."""
+    state = cluster(node("n1", "rtx-3090-2"), node("n2", "rtx-3090-2"), of_gang("a"), of_gang("b"))
+    started = begun(state, nominates=False)
+    assert started.to_claim() == {"n1", "n2"}
+    claim_on(started, state, "n1")
+    assert (started.to_claim(), started.to_open()) == ({"n2"}, [])
+    assert all(run(started.open(name, 0.0)) == (None, False) for name in "ab" if not state.claimed_on(name))
+    claim_all(started, state)
+    assert (started.to_claim(), sorted(started.to_open())) == (set(), ["a", "b"])
+
+
+def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
+    """And a claim that got no answer is written again."""
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    started = begun(state, nominates=False)
+    (swap,) = claim_all(started, state, NoAnswer("timed out"))
+    assert {claim.uid for claim in decode_ledger(swap.ledger).claims} == {"a", "b"}
+    assert (started.follow(1.0), started.to_claim(), started.to_open()) == ([], {"n1"}, [])
+
+
+def test_a_plan_whose_claims_are_refused_is_taken_back_and_its_node_steps_back() -> None:
+    """With what its other members have claimed on other nodes; then it waits for another plan."""
+    state = cluster(node("n1", "rtx-3090-2"), node("n2", "rtx-3090-2"), of_gang("a"), of_gang("b"))
+    started = begun(state, nominates=False)
+    claim_on(started, state, "n1")
+    claim_on(started, state, "n2", Refused(403, "no"))
+    assert fates(started.follow(1.0)) == dict.fromkeys("ab", Fate.TAKEN_BACK)
+    (claimed,) = started.to_take_back()
+    (other,) = {"a", "b"} - {claimed}
+    assert (state.claimed_on(claimed), state.memory.setbacks.away(other, "", 1.0)) == ({"n1"}, ["n2"])
+
+
+def test_a_pod_that_has_changed_is_claimed_for_again_before_its_gate_is_opened() -> None:
+    """A fence may have been among its changes, after which somebody has dropped the claims."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    claim_all(started, state)
+    state.pods.changed(queued("p", 2, version=5))
+    assert (started.to_claim(), started.to_open()) == ({"n1"}, [])
+    assert run(started.open("p", 0.0)) == (None, False)
+    claim_all(started, state)
+    intent, _ = run(started.open("p", 0.0))
+    assert isinstance(intent, OpenGate) and intent.resource_version == "5"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +130,9 @@ def test_gates_are_opened_at_once_where_nobody_nominates() -> None:
 )
 def test_pods_that_require_something_are_pinned(wants: dict[str, str], is_pinned: bool) -> None:
     """kube-scheduler could send them where they would be refused; others may go elsewhere."""
-    started = begun(cluster(node("n1", PAIRS), queued("p", 2, wants=wants)), nominates=False)
+    state = cluster(node("n1", PAIRS), queued("p", 2, wants=wants))
+    started = begun(state, nominates=False)
+    claim_all(started, state)
     intent, _ = run(started.open("p", 0.0))
     assert isinstance(intent, OpenGate)
     assert (intent.node, intent.is_pinned) == ("n1", is_pinned)
@@ -90,7 +140,9 @@ def test_pods_that_require_something_are_pinned(wants: dict[str, str], is_pinned
 
 def test_members_of_gangs_are_pinned() -> None:
     """Half of a gang elsewhere would be no gang."""
-    started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    started = begun(state, nominates=False)
+    claim_all(started, state)
     intent, _ = run(started.open("a", 0.0))
     assert isinstance(intent, OpenGate) and intent.is_pinned
 
@@ -100,7 +152,7 @@ def test_every_bind_is_compared_with_the_plan(where: str, fate: Fate) -> None:
     """And nothing is held for the pod any more."""
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
-    open_all(started, queued("p", 2))
+    open_all(started, state, queued("p", 2))
     assert started.follow(1.0) == []
     state.pods.changed(bound(queued("p", 2), where))
     assert fates(started.follow(2.0)) == {"p": fate}
@@ -130,7 +182,7 @@ def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
     members = of_gang("a"), of_gang("b", size=2)
     state = cluster(node("n1", PAIRS), *members)
     started = begun(state, nominates=False)
-    open_all(started, members[0])
+    open_all(started, state, members[0])
     state.pods.deleted(members[1])
     assert fates(started.follow(1.0)) == {"b": Fate.GONE}
     state.pods.changed(bound(members[0], "n1"))
@@ -138,13 +190,12 @@ def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
 
 
 def test_a_gate_that_could_not_be_opened_is_tried_again() -> None:
-    """The pod had changed; the newest version is taken next."""
+    """Until the pod is known to have changed."""
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
+    claim_all(started, state)
     assert not run(started.open("p", 0.0))[1]
-    state.pods.changed(queued("p", 2, version=5))
-    intent, _ = run(started.open("p", 0.0))
-    assert isinstance(intent, OpenGate) and intent.resource_version == "5"
+    assert started.to_open() == ["p"]
 
 
 def test_an_open_gate_is_noticed_however_its_write_was_answered() -> None:
@@ -159,7 +210,7 @@ def test_gpus_are_held_until_a_pod_that_may_go_elsewhere_has_had_its_time() -> N
     """kube-scheduler may still place it, on its own."""
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
-    open_all(started, queued("p", 2))
+    open_all(started, state, queued("p", 2))
     assert started.follow(LIFE_SECONDS - 1) == []
     assert state.holds.own("p", "n1", LIFE_SECONDS + 1)
     assert fates(started.follow(LIFE_SECONDS)) == {"p": Fate.LEFT}
@@ -170,7 +221,7 @@ def test_a_pinned_pod_whose_node_is_gone_is_stranded() -> None:
     members = of_gang("a"), of_gang("b")
     state = cluster(node("n1", PAIRS), *members)
     started = begun(state, nominates=False)
-    open_all(started, *members)
+    open_all(started, state, *members)
     state.nodes.replaced([])
     assert fates(started.follow(1.0)) == {"a": Fate.STRANDED, "b": Fate.STRANDED}
 

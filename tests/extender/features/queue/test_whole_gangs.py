@@ -23,11 +23,14 @@ async def test_two_gangs_that_need_the_same_nodes_do_not_block_each_other() -> N
     assert site.bound() == {"b"}
 
 
-@pytest.mark.parametrize(("requests", "first"), [(0, "urgent"), (4, "urgent"), (5, "gang"), (6, "gang"), (7, "gang")])
+@pytest.mark.parametrize(
+    ("requests", "first"),
+    [(0, "urgent"), (4, "urgent"), (5, "urgent"), (7, "urgent"), (8, "gang"), (9, "gang"), (11, "gang")],
+)
 async def test_a_begun_gang_is_carried_on_by_the_next_planner(requests: int, first: str) -> None:
-    """Four nominations, then four gates. Once a gate is open, not even an urgent gang gets in between.
+    """Four nominations, four ledgers, then four gates. Once all is claimed, not even an urgent gang gets in between.
 
-    Nominations without a plan are taken back: kube-scheduler would leave that capacity to pods that do not come.
+    Nominations and claims without a plan are taken back: that capacity would be kept for pods that do not come.
     """
     site = Site(1, 5, Random(0))
     site.create("gang", [2, 2, 2, 2])

@@ -1,0 +1,36 @@
+"""Recognises plans that another planner has begun: the claims of pods that are still behind our gate. No I/O.
+
+A plan is carried on when enough pods of its unit have claims, each on one node and still good. All members of a unit are claimed
+for before the first gate is opened. So what is not enough was never begun, and its claims are taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.cluster.state import ClusterState
+from extender.features.queue.waiting import QueuedPods
+from extender.planning.planner import Start
+from extender.planning.units import Assignment, PendingPod
+from topology.placement.verdict import Placement
+
+
+def begun_plans(state: ClusterState, queue: QueuedPods) -> Iterator[Start]:
+    """Yield the units that have been claimed for, and what they are to get."""
+    for unit in queue.units:
+        assignments = tuple(claimed for member in unit.members if (claimed := _claimed(state, member)))
+        if len(assignments) >= unit.needed:
+            yield Start(unit, assignments)
+
+
+def _claimed(state: ClusterState, member: PendingPod) -> Assignment | None:
+    uid = member.pod.metadata.uid
+    nodes = state.claimed_on(uid)
+    if len(nodes) != 1:
+        return None
+    (node,) = nodes
+    decision = state.views[node].decide_for(uid, member.request)
+    if not isinstance(decision, Placement):
+        return None
+    assignment = Assignment(member.pod, member.request, node, decision)
+    return assignment if assignment.gpus == state.views[node].claimed_by(uid) else None
