@@ -93,13 +93,25 @@ def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod])
     return frozenset()
 
 
-def take_claims_back(state: ClusterState, uid: str) -> Step[bool]:
-    """Drop all claims of a pod behind our gate, so that no gate can be opened for them; returns whether none is left."""
-    pod = state.pods.get(uid)
-    if pod is None or not pod.is_gated:
-        return False
-    reply = yield from drop_older_claims(state, pod.pod, NOWHERE, _ask)
-    return isinstance(reply, Done)
+def take_claims_back(state: ClusterState, uids: Sequence[str]) -> Step[bool]:
+    """Drop all claims of pods behind our gate that start together; returns whether none is left.
+
+    All of them are fenced before the first one loses its claims, also those without: another planner may have claimed for them
+    and have their gates opened at this moment. So none of them starts without the others.
+    """
+    for uid in uids if len(uids) > 1 else ():
+        pod = state.pods.get(uid)
+        fenced = (yield fence(pod.pod)) if pod and pod.is_gated else None
+        if not (isinstance(fenced, Done) and isinstance(fenced.value, Pod)):
+            return False
+        state.pods.learn(fenced.value)
+    for uid in uids:
+        pod = state.pods.get(uid)
+        if pod is None or not pod.is_gated:
+            return False
+        if not isinstance((yield from drop_older_claims(state, pod.pod, NOWHERE, _ask)), Done):
+            return False
+    return True
 
 
 def _choose(

@@ -3,10 +3,10 @@
 A GPU with a dead claim is free at once, and the next bind on its node replaces the claim. The write here keeps the ledger
 honest. As a change of the Node it also wakes the pods that kube-scheduler has put aside.
 
-An unbound pod's claim that nobody has renewed for a while is an orphan: of a bind that died, or of a plan whose gate was never
-opened. It is fenced first, and then dropped from the ledger *as it was read before the fence*. If it is renewed in between,
-the write fails and the claim survives. The claim of a pod that is pinned to the node is no orphan: kube-scheduler may bind it
-there without asking us, and no fence would stop that.
+An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then
+dropped from the ledger *as it was read before the fence*. If a bind renews it in between, the write fails and the claim
+survives. Two are no orphans. Those of pods behind our gate belong to a plan, which starts or is taken back whole. That of a
+pod that is pinned to the node stays: kube-scheduler may bind it there without us, and no fence would stop that.
 
 The node's agent is asked for what only it can tell, with the node's version that was read when the pod was already gone.
 A report that names a later one rests on a later look.
@@ -86,9 +86,9 @@ class ClaimTimers:
 
 
 def _is_awaited(state: ClusterState, node: str, claim: Claim) -> bool:
-    """Whether the claim's pod is still to come and can go to no other node: then nobody waits in vain for its Binding."""
+    """Whether the claim's pod waits in our queue, whose planner carries it on or takes it back, or can only come to this node."""
     pod = state.pods.get(claim.uid)
-    return pod is not None and pod.is_alive and pod.node is None and pod.pinned_to == node
+    return pod is not None and pod.is_alive and pod.node is None and (pod.has_plan_gate or pod.pinned_to == node)
 
 
 def release(state: ClusterState, task: Task) -> Step[tuple[Claim, ...]]:

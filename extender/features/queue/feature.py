@@ -223,7 +223,7 @@ class Queue(Feature):
             start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
         }
         queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in carried_on))
-        await self._all(self._take_back(uid) for uid in self.started.to_take_back())
+        await self._all(self._take_back(unit) for unit in self.started.to_take_back())
         await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
         await in_turns(self._prepare(queue))
         plan = await in_turns(self._planned(queue, now))
@@ -313,8 +313,8 @@ class Queue(Feature):
         async with self._slots, self.lock_of(node):
             await self.driver.drive(self.started.claim(node, self.clock().monotonic), self.driver.deadline())
 
-    async def _take_back(self, uid: str) -> None:
-        await self._drive(self.started.take_back(uid))
+    async def _take_back(self, unit: tuple[str, ...]) -> None:
+        await self._drive(self.started.take_back(unit))
 
     async def _open(self, uid: str) -> None:
         is_open = await self._drive(self.started.open(uid, self.clock().monotonic))

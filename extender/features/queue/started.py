@@ -20,6 +20,7 @@ from enum import StrEnum
 from extender.binding.intents import Done, Nominate, OpenGate, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
 from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.objects.gpu_pods import read_group
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.planning.planner import Start
@@ -165,14 +166,21 @@ class StartedUnits:
         )
         return self._learn(reply)
 
-    def to_take_back(self) -> list[str]:
-        """Return the pods behind our gate that have claims and no plan: it was given up, or cannot be carried on."""
-        may_be_claimed, queued = self.state.may_be_claimed_on, self.state.indexes.gates.queued
-        return [uid for uid in queued if uid not in self and may_be_claimed(uid)]
+    def to_take_back(self) -> list[tuple[str, ...]]:
+        """Return the units of which pods behind our gate have claims and no plan: it was given up, or cannot be carried on."""
+        indexes, units, seen = self.state.indexes, list[tuple[str, ...]](), set[str]()
+        for uid, pod in indexes.gates.queued.items():
+            if uid not in self and uid not in seen and self.state.may_be_claimed_on(uid):
+                group = read_group(pod.pod, indexes.groups.words)
+                others = indexes.groups.beside(uid) if group and group.is_gang else []
+                unit = uid, *(other.uid for other in others if other.has_plan_gate and other.uid not in self)
+                units.append(unit)
+                seen.update(unit)
+        return units
 
-    def take_back(self, uid: str) -> Step[bool]:
-        """Drop the claims of a pod; returns whether it has none."""
-        return (uid not in self) and (yield from take_claims_back(self.state, uid))
+    def take_back(self, unit: tuple[str, ...]) -> Step[bool]:
+        """Drop the claims of the pods of a unit; returns whether they have none."""
+        return not any(uid in self for uid in unit) and (yield from take_claims_back(self.state, unit))
 
     def to_withdraw(self) -> list[str]:
         """Return the pods that wait without a plan and are still nominated by us: kube-scheduler keeps capacity for them."""

@@ -237,7 +237,7 @@ def test_a_claim_without_an_answer_is_made_again_or_taken_back(
         if goes_on:
             assert claim(world, {"a": 0b0011}, replica=replica) == set()
         else:
-            attempts = [drive(take_claims_back(replica.state, uid_of(world, "a")), world.execute) for _ in range(2)]
+            attempts = [drive(take_claims_back(replica.state, [uid_of(world, "a")]), world.execute) for _ in range(2)]
             assert any(attempts)  # where the claim has arrived, the first attempt reads the node again
         world.deliver_late()
         assert claimed(world) == ({"a": 2} if goes_on else {})
@@ -248,9 +248,31 @@ def test_no_gate_opens_for_claims_that_were_taken_back() -> None:
     world = queued("a")
     claim(world, {"a": 0b0011})
     before = version_of(world, "a")
-    assert drive(take_claims_back(Replica(world).state, uid_of(world, "a")), world.execute)
+    assert drive(take_claims_back(Replica(world).state, [uid_of(world, "a")]), world.execute)
     assert claimed(world) == {}
     assert isinstance(open_gate(world, "a", version=before), Conflict)
+
+
+def test_a_gang_loses_no_claims_of_which_a_gate_is_about_to_open() -> None:
+    """A planner that has not heard of all claims takes back those that it knows, and fences the other members first."""
+    world = queued("a", "b")
+    claim(world, {"a": 0b0011}, "n1")
+    late = Replica(world)
+    claim(world, {"b": 0b0011}, "n2")
+    before = version_of(world, "b")
+    assert drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), world.execute)
+    assert isinstance(open_gate(world, "b", "n2", version=before), Conflict)
+
+
+def test_a_gang_of_which_a_gate_is_open_keeps_all_claims() -> None:
+    """Though a planner has not heard of it."""
+    world = queued("a", "b")
+    claim(world, {"a": 0b0011}, "n1")
+    late = Replica(world)
+    claim(world, {"b": 0b0011}, "n2")
+    assert isinstance(open_gate(world, "b", "n2"), Done)
+    assert not drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), world.execute)
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2}, {"b": 2})
 
 
 def test_claims_of_a_pod_whose_gate_is_open_are_not_taken_back() -> None:
@@ -259,9 +281,9 @@ def test_claims_of_a_pod_whose_gate_is_open_are_not_taken_back() -> None:
     claim(world, {"a": 0b0011})
     late = Replica(world)
     assert isinstance(open_gate(world, "a"), Done)
-    assert not drive(take_claims_back(late.state, uid_of(world, "a")), world.execute)
+    assert not drive(take_claims_back(late.state, [uid_of(world, "a")]), world.execute)
     late.catch_up()
-    assert not drive(take_claims_back(late.state, uid_of(world, "a")), world.execute)
+    assert not drive(take_claims_back(late.state, [uid_of(world, "a")]), world.execute)
     assert claimed(world) == {"a": 2}
 
 
@@ -287,13 +309,11 @@ def test_the_claims_of_a_deleted_pod_are_freed() -> None:
 
 @pytest.mark.parametrize(
     ("opens", "is_pinned", "is_kept"),
-    [(False, False, False), (True, False, False), (True, True, True)],
+    [(False, False, True), (True, False, False), (True, True, True)],
     ids=["gated", "sent", "pinned"],
 )
-def test_the_claims_of_a_pod_that_does_not_come_are_kept_where_it_can_go_nowhere_else(
-    opens: bool, is_pinned: bool, is_kept: bool
-) -> None:
-    """Another planner, or kube-scheduler, may place the others again."""
+def test_claims_are_kept_as_long_as_the_plan_lives(opens: bool, is_pinned: bool, is_kept: bool) -> None:
+    """That of a pod behind our gate is the planner's to take back, and a pinned pod can go nowhere else."""
     world = queued("a")
     claim(world, {"a": 0b0011})
     if opens:

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.simulated.double import rules
 from benchmarks.simulated.double.api import HttpRequest, Reply, answer
-from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
