@@ -34,6 +34,7 @@ from extender.kit.help_groups import GroupedCommands
 from extender.kubectl import extender_client, writing
 from extender.kubectl.form import Form, Output, say
 from extender.kubectl.hypothetical import pod_from, pod_of, read
+from extender.kubectl.job_deadline import with_deadline
 from extender.kubectl.options import (
     Context,
     File,
@@ -187,6 +188,7 @@ def why_not(
     answer = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
     if answer is None:
         _no_pod_there(source, within, name)
+    answer = with_deadline(source, answer)
     print_why(answer, form)
     _end(answer)
 

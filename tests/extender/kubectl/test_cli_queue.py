@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,19 @@ async def test_why_says_place_and_reason(tmp_path: Path) -> None:
     async with queue(tmp_path) as cluster:
         result = await cluster.run("why", "train-1")
     assert "in gputopo's queue, place 2: there is no room for it now" in result.stdout
+
+
+async def test_why_warns_of_a_deadline_of_the_job_that_is_near(tmp_path: Path) -> None:
+    """The time passes while the pod waits; a deadline that is far is not spoken of."""
+    async with queue(tmp_path) as cluster:
+        for name, seconds in (("near", 600), ("far", 90_000)):
+            spec, status = {"activeDeadlineSeconds": seconds}, {"startTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+            job = {"metadata": {"name": name}, "spec": spec, "status": status}
+            (await cluster.api.call("POST", "/apis/batch/v1/namespaces/default/jobs", job)).ok()
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
+            body = gpu_pod(name, 2, {}, schedulerName="gputopo", schedulingGates=[{"name": keys.PLAN_GATE}])
+            body["metadata"]["ownerReferences"] = [owner]
+            (await cluster.api.call("POST", "/api/v1/namespaces/default/pods", body)).ok()
+        shown = {name: (await cluster.run("why", name)).stdout for name in ("near", "far", "train-0")}
+    deadline = "activeDeadlineSeconds passes while pods wait"
+    assert {name: deadline in text for name, text in shown.items()} == {"near": True, "far": False, "train-0": False}
