@@ -19,7 +19,6 @@ import msgspec
 import typer
 
 from extender.cluster.state import ClusterState
-from extender.features.registry import FEATURES
 from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
@@ -351,7 +350,7 @@ def decide_all(source: StateSource, form: Form) -> None:
         raise typer.Exit(1)
 
 
-verb(app, "queue", without=("scheduler_names",))(show_queue)
+verb(app, EXPLAIN, "queue", without=("scheduler_names",))(show_queue)
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
     app.command(rich_help_panel=CHANGE)(_write)
 app.command("cleanup", rich_help_panel=CHANGE)(writing.clean_up)
@@ -368,6 +367,8 @@ def _as_estimate(answer: Told | None, state: ClusterState, now: Instant) -> Told
     if answer is None:
         return None
     pod = state.pods.find(answer.pod.namespace, answer.pod.name)
+    from extender.features.registry import FEATURES  # features bring their settings, which few verbs need
+
     notes = (kind.note_without(state, pod, now, is_off=False) for kind in FEATURES) if pod else ()
     return answer.model_copy(update={"estimate": answer.pod.node is None, "notes": tuple(filter(None, notes))})
 

@@ -34,7 +34,7 @@ Within = Annotated[
 def show_queue(
     source: StateSource, form: Form, words: Pods = None, all_: All = False, namespace: Within = None
 ) -> None:
-    """Show which pods wait in the queue, in its order, and what for. Exit 1 if the extender does not serve them."""
+    """Show which pods wait in the queue, and why. They stand in its order. Exit 1 if the extender does not serve them."""
     verb, *names = words or [""]
     if verb == "open":
         _open(source, names, namespace, is_all=all_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ from topology.annotations import keys
 
 QUEUE_POLICY = "extender-pods"
 OTHER_GATE = "kueue.x-k8s.io/admission"
-USERS = {EXTENDER: [], USER: []}
+USERS: Mapping[str, list[str]] = {EXTENDER: [], USER: []}
 
 
 def change(name: str, body: Mapping[str, Any], subresource: str = "") -> Request:
@@ -48,7 +48,7 @@ def intended(name: str, intent: type[OpenGate] | type[Nominate], *more: object) 
         metadata = api.get(f"{PODS}/{name}")["metadata"]
         single: Single = intent("default", name, metadata["uid"], metadata["resourceVersion"], "node-a", *more)  # type: ignore[arg-type]
         request = to_request(single)
-        kind = "strategic" if "strategic" in request.content_type else "merge"
+        kind: Literal["strategic", "merge"] = "strategic" if "strategic" in request.content_type else "merge"
         assert request.body is not None
         return api.patch(request.path.partition("?")[0], msgspec.json.decode(request.body), kind, dryRun="All")
 
@@ -56,7 +56,7 @@ def intended(name: str, intent: type[OpenGate] | type[Nominate], *more: object) 
 
 
 IMAGE = {"containers": [{"name": "main", "image": "example.test/other"}]}
-AFFINITY = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}
+AFFINITY: Mapping[str, Any] = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}
 SCHEDULED = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
 STARTED = {
     "status": {"containerStatuses": [{"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0}]}

@@ -92,9 +92,16 @@ class World:
 
     def add_pod(self, name: str, gpus: int = 2, share_gib: int = 0, /, **annotations: str) -> Object:
         limits = {keys.SHARE_RESOURCE: str(share_gib)} if share_gib else {keys.GPU_RESOURCE: str(gpus)}
-        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+        return self._create_pod(name, limits, annotations)
+
+    def add_gated_pod(self, name: str, gate: str, gpus: int = 2) -> Object:
+        """Create a pod behind a scheduling gate."""
+        return self._create_pod(name, {keys.GPU_RESOURCE: str(gpus)}, {}, schedulingGates=[{"name": gate}])
+
+    def _create_pod(self, name: str, limits: dict[str, str], annotations: dict[str, str], **spec: object) -> Object:
+        containers = [{"name": "main", "resources": {"limits": limits}}]
         metadata = {"name": name, "annotations": annotations}
-        return self.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
+        return self.store.create(PODS, "default", {"metadata": metadata, "spec": {"containers": containers, **spec}})
 
     def patch(self, resource: ApiResource, name: str, patch: Object, subresource: str = "") -> None:
         namespace = "default" if resource.namespaced else ""

@@ -331,9 +331,9 @@ class Queue(Feature):
 
 def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
     """Return the pods of the namespaces with the most of them, and of all others together."""
-    largest = dict(pods.most_common(NAMESPACES))
+    largest: dict[tuple[str, ...], float] = {(name,): count for name, count in pods.most_common(NAMESPACES)}
     others = pods.total() - sum(largest.values())
-    return {(name,): count for name, count in largest.items()} | ({(OTHERS,): others} if others else {})
+    return largest | ({(OTHERS,): others} if others else {})
 
 
 def _name_of(assignment: Assignment) -> PodName:

@@ -47,7 +47,7 @@ def queued(*names: str, gpus: int = 2, nodes: tuple[str, ...] = ("n1", "n2")) ->
     """Return a cluster of nodes with four GPUs, and pods behind our gate."""
     world = World(*nodes, machine_name=MACHINE)
     for name in names:
-        world.add_pod(name, gpus, gates=(keys.PLAN_GATE,))
+        world.add_gated_pod(name, keys.PLAN_GATE, gpus)
     return world
 
 

@@ -239,9 +239,7 @@ class TestRebuild:
     def test_pods_that_no_binding_can_reach_are_left_alone(self) -> None:
         """They are gated, have ended, or ask for no GPU."""
         world = world_of("p")
-        limits = {"limits": {keys.GPU_RESOURCE: "2"}}
-        gated = {"schedulingGates": [{"name": "queue"}], "containers": [{"name": "main", "resources": limits}]}
-        world.store.create(PODS, "default", {"metadata": {"name": "gated"}, "spec": gated})
+        world.add_gated_pod("gated", "queue")
         for name, gpus in (("ended", 2), ("plain", 0)):
             world.add_pod(name, gpus)
         world.set_status("ended", "Failed")

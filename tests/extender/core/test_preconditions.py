@@ -103,7 +103,7 @@ async def test_a_server_that_ignores_them_is_found_out(monkeypatch: pytest.Monke
 async def test_a_pod_that_nobody_could_bind_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gated pods are refused by a server that has not looked at a precondition."""
     world = World()
-    world.add_pod("p", gates=("kueue",))
+    world.add_gated_pod("p", "kueue")
     ignored(monkeypatch)
     probe = Preconditions(Server(world).send, known(world, "p"))
     await probe.check()

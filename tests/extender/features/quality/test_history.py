@@ -79,7 +79,7 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
         _, older = await extender.get(f"/decisions?after={found['next']}")
         _, odd = await extender.get("/decisions?after=%C2%B2%00<script>")
         asked = ("why", "four", "-n", "default", "--kubeconfig", str(tmp_path / "kubeconfig"))
-        told = await asyncio.to_thread(invoke, *asked, "--extender", extender.url)
+        told = await asyncio.to_thread(invoke, *asked, "-o", "wide", "--extender", extender.url)
         forgotten = await asyncio.to_thread(invoke, *asked)
         room = json.loads((await extender.get("/v1/inspect/fragmentation"))[1])
         _, drawn = await extender.get("/fragmentation")
