@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,18 +12,18 @@ import pytest
 from extender.binding.intents import Nominate, OpenGate, Single
 from extender.kubernetes.rest import to_request
 from tests.cluster.admission import ACCEPTED, BINDINGS, Request, Row, annotate_pod, outcome, put_in_force
-from tests.cluster.api import Api
+from tests.cluster.api import Api, PatchKind
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import ACCOUNT as EXTENDER
 from tests.cluster.installation import install_chart
-from tests.cluster.objects import PODS, container, pod
+from tests.cluster.objects import PODS, Json, container, pod
 from tests.cluster.polling import eventually
 from tests.cluster.test_policies import USER, let_all_write
 from topology.annotations import keys
 
 QUEUE_POLICY = "extender-pods"
 OTHER_GATE = "kueue.x-k8s.io/admission"
-USERS: Mapping[str, list[str]] = {EXTENDER: [], USER: []}
+USERS: dict[str, list[str]] = {EXTENDER: [], USER: []}
 
 
 def change(name: str, body: Mapping[str, Any], subresource: str = "") -> Request:
@@ -48,7 +48,7 @@ def intended(name: str, intent: type[OpenGate] | type[Nominate], *more: object) 
         metadata = api.get(f"{PODS}/{name}")["metadata"]
         single: Single = intent("default", name, metadata["uid"], metadata["resourceVersion"], "node-a", *more)  # type: ignore[arg-type]
         request = to_request(single)
-        kind: Literal["strategic", "merge"] = "strategic" if "strategic" in request.content_type else "merge"
+        kind: PatchKind = "strategic" if "strategic" in request.content_type else "merge"
         assert request.body is not None
         return api.patch(request.path.partition("?")[0], msgspec.json.decode(request.body), kind, dryRun="All")
 
@@ -56,7 +56,7 @@ def intended(name: str, intent: type[OpenGate] | type[Nominate], *more: object) 
 
 
 IMAGE = {"containers": [{"name": "main", "image": "example.test/other"}]}
-AFFINITY: Mapping[str, Any] = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}
+AFFINITY: Json = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}
 SCHEDULED = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
 STARTED = {
     "status": {"containerStatuses": [{"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0}]}

@@ -333,7 +333,8 @@ def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
     """Return the pods of the namespaces with the most of them, and of all others together."""
     largest: dict[tuple[str, ...], float] = {(name,): count for name, count in pods.most_common(NAMESPACES)}
     others = pods.total() - sum(largest.values())
-    return largest | ({(OTHERS,): others} if others else {})
+    shown = {**largest, OTHERS: others} if others else largest
+    return {(name,): count for name, count in shown.items()}
 
 
 def _name_of(assignment: Assignment) -> PodName:
