@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extender.cluster.state import ClusterState
-from extender.features.queue.listing import Standing
+from extender.features.queue.listing import QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
 from extender.features.queue.waiting import NotPlanned, read_queue
 from extender.kit.clock import Instant
@@ -21,7 +21,7 @@ from topology.effort import finish
 class QueueEstimate:
     """What a planner would do now, with equal weights of all namespaces."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[QueueStanding, ...]
     """In the order in which pods are served."""
     reservation: Reservation | None
 
@@ -35,10 +35,12 @@ def estimate(state: ClusterState, now: Instant) -> QueueEstimate:
     plan = finish(plan_units(nodes, order, context, order.charge))
     members = {unit.key: [waiting[member.pod.metadata.uid] for member in unit.members] for unit in queue.units}
     planned = [
-        Standing.planned(waiting[assignment.pod.metadata.uid], assignment.node)
+        QueueStanding.planned(waiting[assignment.pod.metadata.uid], assignment.node)
         for start in plan.starts
         for assignment in start.assignments
     ]
-    waits = [Standing.not_planned(pod, NotPlanned.of(wait)) for key, wait in plan.waits.items() for pod in members[key]]
-    others = [Standing.not_planned(waiting[uid], reason) for uid, reason in queue.not_planned.items()]
+    waits = [
+        QueueStanding.not_planned(pod, NotPlanned.of(wait)) for key, wait in plan.waits.items() for pod in members[key]
+    ]
+    others = [QueueStanding.not_planned(waiting[uid], reason) for uid, reason in queue.not_planned.items()]
     return QueueEstimate((*planned, *waits, *others), plan.reservation)

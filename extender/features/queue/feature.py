@@ -18,7 +18,7 @@ from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.estimate import estimate
 from extender.features.queue.half_gangs import HalfGangs
-from extender.features.queue.listing import QueueReport, Standing
+from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
@@ -179,12 +179,14 @@ class Queue(Feature):
         standings = listing.without_planner([pod]) if is_off else estimate(state, now).standings
         return listing.note(state, standings, pod.uid)
 
-    def _standings(self) -> list[Standing]:
+    def _standings(self) -> list[QueueStanding]:
         """Return what there is to say of all pods of the queue, in the order in which they are served."""
         pods = self.state.pods
-        planned = [Standing.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid))]
+        planned = [QueueStanding.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid))]
         waiting = self.state.indexes.gates.queued
-        not_planned = [Standing.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting]
+        not_planned = [
+            QueueStanding.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting
+        ]
         new = (pod for pod in listing.queued(self.state) if pod.uid not in self.reasons and pod.uid not in self.started)
         return planned + not_planned + listing.not_yet(new)
 

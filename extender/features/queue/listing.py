@@ -69,7 +69,7 @@ class QueueReport(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueStanding:
     """Why one pod waits."""
 
     pod: GpuPod
@@ -77,12 +77,12 @@ class Standing:
     words: str
 
     @classmethod
-    def planned(cls, pod: GpuPod, node: str) -> Standing:
+    def planned(cls, pod: GpuPod, node: str) -> QueueStanding:
         """Return that of a pod whose gate is about to be opened."""
         return cls(pod, PLANNED, f"is planned on {node}")
 
     @classmethod
-    def not_planned(cls, pod: GpuPod, reason: NotPlanned) -> Standing:
+    def not_planned(cls, pod: GpuPod, reason: NotPlanned) -> QueueStanding:
         """Return that of a pod without a plan."""
         return cls(pod, reason.why, reason.words)
 
@@ -103,12 +103,12 @@ class _ListedUnit:
 
     place: int | None
     unit: _Unit
-    standings: tuple[Standing, ...]
+    standings: tuple[QueueStanding, ...]
 
 
 def report(
     state: ClusterState,
-    standings: Sequence[Standing],
+    standings: Sequence[QueueStanding],
     now: Instant,
     *,
     is_served: bool | None,
@@ -123,7 +123,7 @@ def report(
     )
 
 
-def note(state: ClusterState, standings: Sequence[Standing], uid: str) -> PodNote | None:
+def note(state: ClusterState, standings: Sequence[QueueStanding], uid: str) -> PodNote | None:
     """Return a sentence about one of these pods, `None` where it is none of them."""
     for unit in _units(state, standings):
         for standing in unit.standings:
@@ -138,18 +138,18 @@ def queued(state: ClusterState) -> list[GpuPod]:
     return sorted(pods, key=lambda pod: (pod.pod.metadata.creation_timestamp or "", pod.key))
 
 
-def without_planner(pods: Iterable[GpuPod]) -> list[Standing]:
+def without_planner(pods: Iterable[GpuPod]) -> list[QueueStanding]:
     """Return what there is to say of pods where nobody plans."""
     words = f"nobody serves its scheduling gate {keys.PLAN_GATE}: this extender runs without `queue.enabled`"
-    return [Standing(pod, NO_PLANNER, words) for pod in pods]
+    return [QueueStanding(pod, NO_PLANNER, words) for pod in pods]
 
 
-def not_yet(pods: Iterable[GpuPod]) -> list[Standing]:
+def not_yet(pods: Iterable[GpuPod]) -> list[QueueStanding]:
     """Return what there is to say of pods that no plan has reached."""
-    return [Standing(pod, NOT_YET, "no plan has reached it yet") for pod in pods]
+    return [QueueStanding(pod, NOT_YET, "no plan has reached it yet") for pod in pods]
 
 
-def _units(state: ClusterState, standings: Iterable[Standing]) -> Iterator[_ListedUnit]:
+def _units(state: ClusterState, standings: Iterable[QueueStanding]) -> Iterator[_ListedUnit]:
     """Yield units; pods of one are next to each other."""
     places = 0
     for unit, members in groupby(standings, partial(_unit_of, state)):
@@ -158,7 +158,7 @@ def _units(state: ClusterState, standings: Iterable[Standing]) -> Iterator[_List
         yield _ListedUnit(places if is_in_line else None, unit, tuple(members))
 
 
-def _unit_of(state: ClusterState, standing: Standing) -> _Unit:
+def _unit_of(state: ClusterState, standing: QueueStanding) -> _Unit:
     pod = standing.pod
     group = state.indexes.groups.request_of(pod.uid)
     if group is not None and group.is_gang:
@@ -193,7 +193,7 @@ def _moment(wall: float) -> datetime:
     return datetime.fromtimestamp(int(wall), UTC)
 
 
-def _note(standing: Standing, place: int | None) -> PodNote:
+def _note(standing: QueueStanding, place: int | None) -> PodNote:
     where = f", place {place}" if place else ""
     return PodNote(
         feature="queue", line=f"in gputopo's queue{where}: {standing.words}", is_problem=standing.why in _IN_VAIN
