@@ -91,7 +91,7 @@ _LABELLED_GAUGES: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
     "xid_last_timestamp_seconds": (
         "Time of the last error of this number.",
         ("xid",),
-        lambda gpu: (((str(number),), told.last) for number, told in gpu.xids.items()),
+        lambda gpu: (((str(number),), errors.last) for number, errors in gpu.xids.items()),
     ),
     "last_xid": (
         "The last critical error since the agent started; 0: none.",
@@ -104,7 +104,7 @@ _LABELLED_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...], _Values]]] = {
     "xid_errors": (
         "Critical errors since the agent started.",
         ("xid",),
-        lambda gpu: (((str(number),), told.count) for number, told in gpu.xids.items()),
+        lambda gpu: (((str(number),), errors.count) for number, errors in gpu.xids.items()),
     ),
     "ecc_errors": (
         "Memory errors over its life, by kind and place.",

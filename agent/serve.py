@@ -172,8 +172,8 @@ def _sampler(
     if settings.gpus == "never":
         return []
     dcgm = DcgmExporter(lambda: kubelet.pods, lambda: answers_as_dcgm(settings.dcgm.host, settings.dcgm.port))
-    wanted = (lambda: True) if settings.gpus == "always" else (lambda: not dcgm.runs())
-    sampler = Sampler(read, wanted, settings.interval, metrics.sampled)
+    is_due = (lambda: True) if settings.gpus == "always" else (lambda: not dcgm.runs())
+    sampler = Sampler(read, is_due, settings.interval, metrics.sampled)
     metrics.watch_activity(sampler.samples)
     return [sampler]
 

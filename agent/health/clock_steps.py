@@ -27,7 +27,7 @@ def moved(gpu: GpuRecord, seconds: float) -> GpuRecord:
         closure=_closure_moved(gpu.closure, seconds),
         closed_before=_closure_moved(gpu.closed_before, seconds),
         failure=gpu.failure and replace(gpu.failure, since=gpu.failure.since + seconds),
-        repairs=tuple(each + seconds for each in gpu.repairs),
+        repairs=tuple(at + seconds for at in gpu.repairs),
         suspect_until=_set_moved(gpu.suspect_until, seconds),
         throttled=_spans_moved(gpu.throttled, seconds),
         concerns=_spans_moved(gpu.concerns, seconds),
@@ -41,7 +41,7 @@ def last_event(gpu: GpuRecord, policy: HealthPolicy) -> float:
 
 
 def _events(gpu: GpuRecord, policy: HealthPolicy) -> Iterator[float]:
-    yield from (each.last for each in (*gpu.incidents, *gpu.applications))
+    yield from (incident.last for incident in (*gpu.incidents, *gpu.applications))
     for closure in (gpu.closure, gpu.closed_before):
         if closure:
             yield from (closure.since, closure.clear_at, closure.reset_at or -math.inf)
@@ -50,8 +50,8 @@ def _events(gpu: GpuRecord, policy: HealthPolicy) -> Iterator[float]:
     yield from gpu.repairs
     if gpu.suspect_until:
         yield gpu.suspect_until - policy.day
-    yield from (each.since if each.until is None else each.until for each in gpu.throttled)
-    yield from (each.since if each.until is None else each.until for each in gpu.concerns)
+    yield from (span.since if span.until is None else span.until for span in gpu.throttled)
+    yield from (span.since if span.until is None else span.until for span in gpu.concerns)
 
 
 def _moved(time: float | None, seconds: float) -> float | None:

@@ -213,10 +213,10 @@ def next_change(gpu: GpuRecord, policy: HealthPolicy, now: float) -> float:
     """Return when time alone may change the verdict next; infinite if never."""
     opens = opens_at(gpu)
     times = [opens, opens + policy.probation, gpu.suspect_until]
-    times += [each.began + policy.day for each in gpu.applications]
+    times += [incident.began + policy.day for incident in gpu.applications]
     times += when_throttling_changes(gpu.throttled, policy, now)
     times += when_concerns_change(gpu.concerns, policy)
-    return min((each for each in times if each > now), default=math.inf)
+    return min((moment for moment in times if moment > now), default=math.inf)
 
 
 def forget(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
@@ -224,13 +224,13 @@ def forget(gpu: GpuRecord, policy: HealthPolicy, now: float) -> GpuRecord:
     closure = gpu.closure if now < opens_at(gpu) + policy.probation else None
     return replace(
         gpu,
-        incidents=tuple(each for each in gpu.incidents if each.began > now - policy.week)[-_MOST:],
-        applications=tuple(each for each in gpu.applications if each.began > now - policy.day)[-_MOST:],
-        repairs=tuple(each for each in gpu.repairs if each > now - policy.week)[-_MOST:],
+        incidents=tuple(incident for incident in gpu.incidents if incident.began > now - policy.week)[-_MOST:],
+        applications=tuple(incident for incident in gpu.applications if incident.began > now - policy.day)[-_MOST:],
+        repairs=tuple(at for at in gpu.repairs if at > now - policy.week)[-_MOST:],
         closure=closure,
         closed_before=gpu.closed_before if closure else None,
         throttled=tuple(
-            each for each in gpu.throttled if each.until is None or each.until > now - policy.throttled_window
+            span for span in gpu.throttled if span.until is None or span.until > now - policy.throttled_window
         ),
         concerns=remembered(gpu.concerns, policy, now),
     )

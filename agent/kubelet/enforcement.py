@@ -160,8 +160,8 @@ class Enforcement:
         return Whole(self._scorer, lambda: self._devices.elsewhere(resource), lambda: self._offering.silicon)
 
     def _shareable(self) -> Shareable:
-        wanted, gib = self._settings.sharing.gpus, self._offering.shareable
-        return Shareable(gib, wanted if isinstance(wanted, int) else len(gib), self._offering.silicon)
+        setting, gib = self._settings.sharing.gpus, self._offering.shareable
+        return Shareable(gib, setting if isinstance(setting, int) else len(gib), self._offering.silicon)
 
     def _scorer(self) -> ScorerPort:
         assert self.scorer is not None, "no device was ever listed"

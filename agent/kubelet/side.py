@@ -158,11 +158,11 @@ class KubeletSide:
             # a loop that ends begins what comes meanwhile, and finishes none of it
             return None if self._task.done() else await question(self._watch)
 
-        asked = asking()
+        coroutine = asking()
         try:
-            answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:  # raised of a closed loop alone: what is asked is asked on the other thread
-            asked.close()
+            coroutine.close()
             return None
         try:
             return answer.result(2 * LOOK_SECONDS)

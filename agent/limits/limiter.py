@@ -118,13 +118,13 @@ class Limiter:
         """Hold a pod, of which these are all shares, to them; return why its container has to wait, or `None`."""
         if not self._takes:
             return self.held_back or None
-        wanted = await asyncio.to_thread(partial(self._wanted, shares))
+        target = await asyncio.to_thread(partial(self._wanted, shares))
         if not shares:
             reason = "the ledger promises its pod no share"
-        elif wanted.pods:
-            refusals = await self._hold(wanted.pods)
+        elif target.pods:
+            refusals = await self._hold(target.pods)
             self._refusals = {
-                place: code for place, code in self._refusals.items() if place not in wanted.pods
+                place: code for place, code in self._refusals.items() if place not in target.pods
             } | refusals
             reason = next(map(refused, refusals.values()), "")
         else:
@@ -137,15 +137,15 @@ class Limiter:
         """Have exactly these limits stand: all shares of the node, by a ledger that is known; never raises."""
         if not self._takes:
             return
-        wanted = await asyncio.to_thread(partial(self._wanted, shares))
-        limits = {**wanted.pods, **wanted.containers}
+        target = await asyncio.to_thread(partial(self._wanted, shares))
+        limits = {**target.pods, **target.containers}
         if self._clock() >= self._read_again_at:
             await self._read(limits.keys())
         gone = await asyncio.to_thread(partial(_still_there, self._standing.keys() - limits.keys()))
         changed = {place: limit for place, limit in limits.items() if self._standing.get(place) != limit}
         self._standing = {place: limit for place, limit in self._standing.items() if place in limits}
         refusals = await self._hold({**dict.fromkeys(gone), **changed})
-        self._refusals = {place: code for place, code in refusals.items() if place in wanted.pods}
+        self._refusals = {place: code for place, code in refusals.items() if place in target.pods}
 
     def _findings(self, refusals: Mapping[str, str]) -> Findings:
         uses_mps, pipes = self._backends.daemons is not None, frozenset(self._pipes)
@@ -182,10 +182,10 @@ class Limiter:
                 containers |= {GpuCgroup(gpu, str(cgroup)): limit for gpu, limit in limits.items() for cgroup in own}
         return _Wanted(pods, containers)
 
-    async def _read(self, wanted: Collection[GpuCgroup]) -> None:
+    async def _read(self, limited: Collection[GpuCgroup]) -> None:
         """Take for standing what NVML says, of all pods: an agent before us may have set limits, a new driver knows none."""
         pods = await asyncio.to_thread(lambda: [*self._backends.cgroups.pods()])
-        places = {GpuCgroup(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(wanted)
+        places = {GpuCgroup(gpu, str(pod)) for pod in pods for gpu in self._gpus}.union(limited)
         try:
             readings = await self._nvml.call_async(lambda: self._backends.read_limits(places)) if places else {}
         except NvmlUnavailable:

@@ -64,16 +64,16 @@ class ConditionKeeper:
 
     def show(self, discovery: NodeDiscovery) -> None:
         """Have the Node say what holds; call it after the Node has been read."""
-        shown, wanted = self._port.condition, gpus_healthy(discovery)
-        if shown == wanted or self._clock() < self._not_before:
+        shown, condition = self._port.condition, gpus_healthy(discovery)
+        if shown == condition or self._clock() < self._not_before:
             return
         try:
-            self._port.write_condition(_fields(shown, wanted, f"{self._now():%Y-%m-%dT%H:%M:%SZ}"))
+            self._port.write_condition(_fields(shown, condition, f"{self._now():%Y-%m-%dT%H:%M:%SZ}"))
         except ApiError as error:
             self._not_before = self._clock() + _PAUSE_SECONDS
             log.warning("cannot write the node's condition", reason=str(error))
         else:
-            log.info("wrote the node's condition", status=wanted.status, reason=wanted.reason)
+            log.info("wrote the node's condition", status=condition.status, reason=condition.reason)
 
 
 def gpus_healthy(discovery: NodeDiscovery) -> GpuCondition:
@@ -95,13 +95,13 @@ def _named(discovery: NodeDiscovery, gpus: list[GpuStatus]) -> str:
     return ". ".join(sentences)[:MAX_MESSAGE_CHARACTERS]
 
 
-def _fields(shown: GpuCondition | None, wanted: GpuCondition, now: str) -> dict[str, Any]:
-    turned = shown is None or shown.status != wanted.status
+def _fields(shown: GpuCondition | None, condition: GpuCondition, now: str) -> dict[str, Any]:
+    turned = shown is None or shown.status != condition.status
     return {
         "type": keys.GPUS_HEALTHY,
-        "status": wanted.status,
-        "reason": wanted.reason,
-        "message": wanted.message,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
         "lastHeartbeatTime": now,
         **({"lastTransitionTime": now} if turned else {}),
     }

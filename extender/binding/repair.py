@@ -103,8 +103,8 @@ def _is_as_known(state: ClusterState, pod: GpuPod) -> Step[bool]:
     if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
         return False
     state.pods.learn(reply.value)
-    seen, known = reply.value.metadata, pod.pod.metadata
-    return (seen.uid, seen.resource_version) == (known.uid, known.resource_version)
+    seen, cached = reply.value.metadata, pod.pod.metadata
+    return (seen.uid, seen.resource_version) == (cached.uid, cached.resource_version)
 
 
 def _rewrite(state: ClusterState, view: NodeView, correction: Correction) -> Step[bool]:
@@ -161,10 +161,10 @@ def _record(view: NodeView, held: Holding) -> PlacementRecord:
 
 
 def _record_of_shares(view: NodeView, held: Holding, generation: int | None) -> PlacementRecord:
-    asked, has = gib_by_container(held.pod.pod), containers_of(held.gpus)
-    containers = {name: has.get(name, (min(held.gpus),)) for name in asked}
+    gib, has = gib_by_container(held.pod.pod), containers_of(held.gpus)
+    containers = {name: has.get(name, (min(held.gpus),)) for name in gib}
     limits = view.payloads.sharing.limits if view.payloads.sharing else None
-    return PlacementRecord(containers, ledger_generation=generation, memory_gib=asked, limits=limits)
+    return PlacementRecord(containers, ledger_generation=generation, memory_gib=gib, limits=limits)
 
 
 def _write(state: ClusterState, intent: FencePod | WritePlacement) -> Step[Reply]:

@@ -16,9 +16,9 @@ def mask_of(devices: tuple[str, ...], uuids: Iterable[str]) -> int:
     >>> mask_of(("a", "b", "c"), ["c", "a"]), mask_of(("a", "b", "c"), ["x"])
     (5, 8)
     """
-    wanted = frozenset(uuids)
-    mask = sum(1 << position for position, uuid in enumerate(devices) if uuid in wanted)
-    return mask | 1 << len(devices) if wanted.difference(devices) else mask
+    masked = frozenset(uuids)
+    mask = sum(1 << position for position, uuid in enumerate(devices) if uuid in masked)
+    return mask | 1 << len(devices) if masked.difference(devices) else mask
 
 
 def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:

@@ -55,7 +55,9 @@ class RailsOfGroup:
 
     def _most_used(self, topology_class: TopologyClass, but: str) -> int:
         """Return the GPUs of the rails that most members have on other nodes of the class."""
-        elsewhere = (each for each in self._members if each.topology_class is topology_class and each.node != but)
+        elsewhere = (
+            member for member in self._members if member.topology_class is topology_class and member.node != but
+        )
         count = Counter(position for member in elsewhere for position in members_of(member.rails))
         most = max(count.values(), default=0)
         return sum(1 << position for position, members in count.items() if members == most)
@@ -67,15 +69,15 @@ class RailsOfGroup:
     @cached_property
     def _members(self) -> list[_Member]:
         holds, views = self._state.holds, self._state.views
-        held, found = holds.places(self._now), []
+        held, members = holds.places(self._now), []
         for pod in self._peers or ():
             name = pod.node or held.get(pod.uid) or min(self._state.claimed_on(pod.uid), default="")
             view = views.get(name)
             if view is None or view.shape.topology_class is None:
                 continue
             gpus = view.claimed_by(pod.uid) or holds.own(pod.uid, name, self._now)
-            found.append(_Member(name, view.shape.topology_class, view.shape.topology_class.on_rails_of(gpus)))
-        return found
+            members.append(_Member(name, view.shape.topology_class, view.shape.topology_class.on_rails_of(gpus)))
+        return members
 
 
 def on_the_network(state: ClusterState, view: NodeView) -> Iterator[tuple[str, int]]:

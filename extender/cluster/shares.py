@@ -46,12 +46,12 @@ def shares_of(
     if (closed := _refused(plugin)) is not None:
         return closed
     assert plugin.sharing is not None, "else it is refused"
-    told = {gpu.uuid: gpu for gpu in status.gpus}
+    reported = {gpu.uuid: gpu for gpu in status.gpus}
     observed = payloads.observed.value if as_told else None
     as_shared, held = known_as_shared(payloads) if observed else (), observed.gpus if observed else ()
     share_gib, shared, shareable, beyond = [], [], 0, 0
     for position, uuid in enumerate(gpus.uuids):
-        gpu, use = told.get(uuid), uses.get(uuid)
+        gpu, use = reported.get(uuid), uses.get(uuid)
         size = gpu.share_gib or 0 if gpu else 0
         left = size - (gpu.beyond_shares_gib if gpu else 0) - hidden_gib
         beyond |= (1 << position) if size and gpu and gpu.beyond_shares_gib else 0

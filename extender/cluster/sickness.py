@@ -66,7 +66,7 @@ def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
     node, said = topology.topology_class.node, {gpu.uuid: gpu for gpu in status.gpus}
     whole = dict(zip(node.positions, topology.uuids, strict=True))
     return tuple(
-        SickGpu(uuid, index, found.sick_since, ", ".join(found.reasons[:_REASONS]) or "its agent does not say why")
+        SickGpu(uuid, index, gpu.sick_since, ", ".join(gpu.reasons[:_REASONS]) or "its agent does not say why")
         for uuid, index in zip(topology.devices, node.indexes, strict=True)
-        if (found := said.get(whole[index])) and found.sick_since is not None
+        if (gpu := said.get(whole[index])) and gpu.sick_since is not None
     )

@@ -199,20 +199,20 @@ class ClusterState:
 
         Call it after a live read of the node that followed the news that the pod is gone.
         """
-        known = self.nodes.get(node)
-        if known and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
-            self._views.later_reports.put(known, claim)
+        cached = self.nodes.get(node)
+        if cached and node in self.claimed_on(claim.uid):  # what no claim is left of, nobody would ever forget
+            self._views.later_reports.put(cached, claim)
             self._views.outdated((node,))
 
     def has_baseline(self, node: str, claim: Claim) -> bool:
         """Whether later reports of the node's agent decide about a claim whose pod is gone."""
-        known = self.nodes.get(node)
-        return known is not None and self._views.later_reports.serves(known, claim)
+        cached = self.nodes.get(node)
+        return cached is not None and self._views.later_reports.serves(cached, claim)
 
     def is_asked(self, node: str, claim: Claim) -> bool:
         """Whether the node's agent is asked for a look that decides about a claim whose pod is gone."""
-        known = self.nodes.get(node)
-        return known is not None and self._views.later_reports.is_asked(known, claim)
+        cached = self.nodes.get(node)
+        return cached is not None and self._views.later_reports.is_asked(cached, claim)
 
     def _revalued(self) -> None:
         self._views.shapes.forget_verdicts(self.values.typical)
@@ -225,8 +225,8 @@ class ClusterState:
         self._views.outdated((name,))
 
     def _status_of(self, name: str) -> str | None:
-        known = self.nodes.get(name)
-        return (known.payloads.status.text or "") if known else None
+        cached = self.nodes.get(name)
+        return (cached.payloads.status.text or "") if cached else None
 
     def _pod_touched(self, uid: str, nodes: set[str]) -> None:
         self._views.outdated(nodes)

@@ -107,36 +107,36 @@ class Views:
 
     def _derive(self, name: str) -> None:
         sources = self._sources
-        known, before = sources.nodes.get(name), self.by_name.pop(name, None)
+        cached, before = sources.nodes.get(name), self.by_name.pop(name, None)
         self.conditions.put(name, None)  # what they name has a view, also where `derive` raises
-        gpus = known.payloads.topology.value if known else None
+        gpus = cached.payloads.topology.value if cached else None
         self._dirty |= self._publishers.publish(
-            name, gpus.uuids if gpus else (), recorded_gpus(known.payloads) if known else ()
+            name, gpus.uuids if gpus else (), recorded_gpus(cached.payloads) if cached else ()
         )
-        if known is None:
+        if cached is None:
             self.sums.put(name, None)
             self.shapes.put(name, None)
             self.node_groups.remove(name)
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
-        evidence = Evidence(known, sources.pods, sources.first_reports, self.later_reports)
-        bound, surroundings = sources.pods.bound_to(name), self._surroundings(known)
-        view = derive(known.node, known.payloads, bound, evidence, surroundings)
+        evidence = Evidence(cached, sources.pods, sources.first_reports, self.later_reports)
+        bound, surroundings = sources.pods.bound_to(name), self._surroundings(cached)
+        view = derive(cached.node, cached.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self.conditions.put(name, view)
         self.sums.put(name, view)
         self.shapes.put(name, view.shape)
-        labels, topology_class = known.node.metadata.labels or {}, view.shape.topology_class
+        labels, topology_class = cached.node.metadata.labels or {}, view.shape.topology_class
         self.node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)
         self._index_claims(name, before, view)
         if view.is_broken:
-            self._fences.lost(name, known.payloads.ledger if known.payloads.had_ledger else None)
+            self._fences.lost(name, cached.payloads.ledger if cached.payloads.had_ledger else None)
         else:
             self._fences.mended(name)
 
-    def _surroundings(self, known: KnownNode) -> Surroundings:
-        name, gpus = known.name, known.payloads.topology.value
+    def _surroundings(self, cached: KnownNode) -> Surroundings:
+        name, gpus = cached.name, cached.payloads.topology.value
         not_owned = self._publishers.not_owned(name)
         return Surroundings(
             is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
@@ -144,12 +144,12 @@ class Views:
             agent_is_silent=self._sources.heartbeats.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),
-            is_left_to_dra=self._is_mapped_to_dra and not known.node.offers(self._resource),
-            free_cpu_milli=self._sources.cpu.free_milli(known.node),
-            signs=known.signs,
+            is_left_to_dra=self._is_mapped_to_dra and not cached.node.offers(self._resource),
+            free_cpu_milli=self._sources.cpu.free_milli(cached.node),
+            signs=cached.signs,
             dra=self._sources.claims.on(name),
-            paused=known.paused,
-            set_aside=why_set_aside(known.node, self._tolerated),
+            paused=cached.paused,
+            set_aside=why_set_aside(cached.node, self._tolerated),
         )
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:

@@ -138,12 +138,15 @@ class Reconciler:
 
     def _tell_of_obstacles(self, closed_nodes: int) -> None:
         """Tell each pod that could not be fenced, and now and then the log of one of them."""
-        obstacles, now = sorted(self.state.fences.take_obstacles(), key=lambda each: each.name), self.driver.now()
-        for each in obstacles:
-            if each.pod is not None:
-                metadata = each.pod.metadata
+        obstacles, now = (
+            sorted(self.state.fences.take_obstacles(), key=lambda obstacle: obstacle.name),
+            self.driver.now(),
+        )
+        for obstacle in obstacles:
+            if obstacle.pod is not None:
+                metadata = obstacle.pod.metadata
                 about = events.PodName(metadata.namespace, metadata.name, metadata.uid)
-                self.events.record(events.not_fenced(about, each.reason))
+                self.events.record(events.not_fenced(about, obstacle.reason))
         if obstacles and now - self._told_of_obstacle >= OBSTACLE_SECONDS:
             self._told_of_obstacle = now
             pod, reason = obstacles[0].name, obstacles[0].reason

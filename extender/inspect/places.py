@@ -90,4 +90,4 @@ def _location(state: ClusterState, name: str) -> Location:
 
 
 def _is_inside(location: Location, within: Location) -> bool:
-    return all(wanted is None or wanted == has for has, wanted in zip(location, within, strict=True))
+    return all(place is None or place == has for has, place in zip(location, within, strict=True))

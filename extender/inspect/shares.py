@@ -75,7 +75,7 @@ class SharingInfo(BaseModel):
 def shared_gpus_of(view: NodeView) -> Iterable[SharedGpuInfo]:
     """Yield the GPUs that pods share, by position."""
     status = view.payloads.status.value
-    told = {gpu.uuid: gpu for gpu in status.gpus} if status else {}
+    reported = {gpu.uuid: gpu for gpu in status.gpus} if status else {}
     topology_class = view.shape.topology_class
     shared = {gpu.position: gpu for gpu in view.shape.shares.shared}
     for position, uuid in enumerate(view.uuids):
@@ -87,9 +87,9 @@ def shared_gpus_of(view: NodeView) -> Iterable[SharedGpuInfo]:
         yield SharedGpuInfo(
             gpu=topology_class.node.gpus[position].index,
             uuid=uuid,
-            share_gib=told[uuid].share_gib or 0 if uuid in told else 0,
+            share_gib=reported[uuid].share_gib or 0 if uuid in reported else 0,
             left_gib=left.left_gib if left else 0,
-            beyond_shares_gib=told[uuid].beyond_shares_gib if uuid in told else 0,
+            beyond_shares_gib=reported[uuid].beyond_shares_gib if uuid in reported else 0,
             sharing_class=left.sharing_class if left else "",
             shares=tuple(
                 ShareInfo(

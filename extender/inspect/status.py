@@ -105,46 +105,48 @@ def status(
 
     """
     views = [state.views[name] for name in node_names(state)]
-    known = [view for view in views if view.uuids]
-    found = defaultdict[tuple[str, str], list[str]](list)
+    with_topology = [view for view in views if view.uuids]
+    nodes_by_finding = defaultdict[tuple[str, str], list[str]](list)
     for view in views:
         for what, remedy in dict.fromkeys(rows(view.name, partial(_wrong_with, view), (_NOT_SHOWN,))):
-            found[what, remedy].append(view.name)
-    with_gpus = {view.name for view in known}
+            nodes_by_finding[what, remedy].append(view.name)
+    with_gpus = {view.name for view in with_topology}
     by_others = [node for _, node in state.indexes.schedulers.placed_by_others() if node in with_gpus]
     if by_others:
-        found[f"{_PODS_BY_OTHERS}: {len(by_others)}", _BY_OTHERS] = sorted({*by_others})
+        nodes_by_finding[f"{_PODS_BY_OTHERS}: {len(by_others)}", _BY_OTHERS] = sorted({*by_others})
     schedulers = state.indexes.waiting.schedulers_but(state.indexes.schedulers.ours)
     if for_others := state.indexes.waiting.length(schedulers):
         first = (state.pods.get(uid) for uid in islice(state.indexes.waiting.line(schedulers), _NAMED + 1))
-        found[
+        nodes_by_finding[
             f"{_PODS_FOR_OTHERS}: {for_others} ({_named(['/'.join(pod.key) for pod in first if pod])})", _FOR_OTHERS
         ] = []
     if unread := list(_not_understood(state)):
-        found[f"pods that wait and cannot be understood: {len(unread)} ({_named(unread)})", _TO_BE_UNDERSTOOD] = []
+        nodes_by_finding[
+            f"pods that wait and cannot be understood: {len(unread)} ({_named(unread)})", _TO_BE_UNDERSTOOD
+        ] = []
     if trouble := state.claims.trouble:
-        found[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
-    if not known:
-        found[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
-    agents = {view.name: _agent(view) for view in known}
-    who_say = {view.name: agents[view.name] for view in known if view.payloads.status.value}
-    found |= {(what, remedy): on for what, remedy, on in troubles(plane, who_say)}
-    ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+        nodes_by_finding[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
+    if not with_topology:
+        nodes_by_finding[_NO_AGENT, _REMEDIES[_NO_AGENT]] = []
+    agents = {view.name: _agent(view) for view in with_topology}
+    who_say = {view.name: agents[view.name] for view in with_topology if view.payloads.status.value}
+    nodes_by_finding |= {(what, remedy): on for what, remedy, on in troubles(plane, who_say)}
+    ranked = sorted(nodes_by_finding.items(), key=lambda item: (-len(item[1]), item[0]))
     return Status(
-        nodes=len(known),
-        gpus=sum(len(view.uuids) for view in known),
-        free=sum(view.shape.free_gpus.bit_count() for view in known if view.is_open),
-        free_set_aside=sum(view.shape.free_gpus.bit_count() for view in known if not view.is_open),
+        nodes=len(with_topology),
+        gpus=sum(len(view.uuids) for view in with_topology),
+        free=sum(view.shape.free_gpus.bit_count() for view in with_topology if view.is_open),
+        free_set_aside=sum(view.shape.free_gpus.bit_count() for view in with_topology if not view.is_open),
         pods=len(state.pods) - len(state.indexes.stand_ins),
         waiting=state.pods.waiting - len(state.indexes.stand_ins),
         waiting_for_others=for_others,
         placeholders=len(state.indexes.stand_ins),
         placed_by_others=len(by_others),
-        modes=_counted(map(_mode, known)),
+        modes=_counted(map(_mode, with_topology)),
         agents=_counted(agents.values()),
-        drivers=_counted((node and node.driver_version) or UNKNOWN for node in map(_topology, known)),
-        cuda=_counted((node and node.cuda_version) or UNKNOWN for node in map(_topology, known)),
-        machines=_counted(map(_models, known)),
+        drivers=_counted((node and node.driver_version) or UNKNOWN for node in map(_topology, with_topology)),
+        cuda=_counted((node and node.cuda_version) or UNKNOWN for node in map(_topology, with_topology)),
+        machines=_counted(map(_models, with_topology)),
         control_plane=plane,
         findings=tuple(Finding(what=what, remedy=remedy, nodes=tuple(on)) for (what, remedy), on in ranked),
     )
@@ -204,8 +206,8 @@ def _mode(view: NodeView) -> str:
 
 
 def _agent(view: NodeView) -> str:
-    found = view.payloads.status.value
-    return (found and found.agent_version) or UNKNOWN
+    agent_status = view.payloads.status.value
+    return (agent_status and agent_status.agent_version) or UNKNOWN
 
 
 def _topology(view: NodeView) -> NodeTopology | None:

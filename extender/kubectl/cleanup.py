@@ -117,10 +117,10 @@ async def remove(config: Kubeconfig, leftovers: Iterable[Leftover]) -> dict[Left
                 return f"{status}: {message_of(body)}"
         return None
 
-    wanted = tuple(leftovers)
+    objects = tuple(leftovers)
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
-        answers = await asyncio.gather(*map(one, wanted))
-    return {leftover: why for leftover, why in zip(wanted, answers, strict=True) if why is not None}
+        answers = await asyncio.gather(*map(one, objects))
+    return {leftover: why for leftover, why in zip(objects, answers, strict=True) if why is not None}
 
 
 def _patch(path: str, body: object, kind: str) -> Request:

@@ -147,14 +147,14 @@ async def read_state(place: Kubeconfig | Snapshot, state: ClusterState, gone: Co
     Raises `NoSuchPods`.
     """
     feed = PodFeed(state)
-    found = place if isinstance(place, Snapshot) else await read_cluster(place, feed.keep)
-    nodes, pods = without(found.nodes, found.pods, gone) if gone else (found.nodes, found.pods)
+    snapshot = place if isinstance(place, Snapshot) else await read_cluster(place, feed.keep)
+    nodes, pods = without(snapshot.nodes, snapshot.pods, gone) if gone else (snapshot.nodes, snapshot.pods)
     state.nodes.replaced(nodes)
     feed.replaced(pods)
-    state.claims.slices.replaced(found.slices)
-    state.claims.replaced(found.claims)
+    state.claims.slices.replaced(snapshot.slices)
+    state.claims.replaced(snapshot.claims)
     state.claims.hear(True)
-    state.claims.trouble = found.claims_trouble
+    state.claims.trouble = snapshot.claims_trouble
     return state
 
 
@@ -176,7 +176,7 @@ async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[Resourc
         claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), ResourceClaims.keep)
     except Unavailable as error:
         return [], [], NO_RIGHT if error.denied else None
-    return [each for each in claims.objects if each.held], slices.objects, None
+    return [claim for claim in claims.objects if claim.held], slices.objects, None
 
 
 def fail(why: str) -> NoReturn:

@@ -52,21 +52,27 @@ def _turn(pod: GpuPod) -> tuple[int, str, tuple[str, str]]:
 
 
 def _decided(state: ClusterState, pod: GpuPod, now: Instant) -> Step:
-    told = explain(state, *pod.key, now)
-    assert told is not None, "it is one of the state's own"
-    if told.scheduler_problem or told.problem or not told.fits:
-        return Step(pod=told.pod, reason=told.scheduler_problem or told.problem or _why_nowhere(told))
-    target = BindTarget(*pod.key, pod.uid, told.fits[0].node)
+    explanation = explain(state, *pod.key, now)
+    assert explanation is not None, "it is one of the state's own"
+    if explanation.scheduler_problem or explanation.problem or not explanation.fits:
+        return Step(
+            pod=explanation.pod,
+            reason=explanation.scheduler_problem or explanation.problem or _why_nowhere(explanation),
+        )
+    target = BindTarget(*pod.key, pod.uid, explanation.fits[0].node)
     outcome = _Cluster(state, pod.pod).run(target, now)
     if isinstance(outcome, NotBound):
-        return Step(pod=told.pod, reason=outcome.message)
-    found = state.pods.get(pod.uid)
-    assert found is not None, "it has just been bound"
-    return Step(pod=pod_info(state, found))
+        return Step(pod=explanation.pod, reason=outcome.message)
+    bound = state.pods.get(pod.uid)
+    assert bound is not None, "it has just been bound"
+    return Step(pod=pod_info(state, bound))
 
 
-def _why_nowhere(told: Explanation) -> str:
-    why = (f"{each.nodes} node{'s' if each.nodes > 1 else ''}: {each.message}" for each in told.refusals[:2])
+def _why_nowhere(explanation: Explanation) -> str:
+    why = (
+        f"{refusal.nodes} node{'s' if refusal.nodes > 1 else ''}: {refusal.message}"
+        for refusal in explanation.refusals[:2]
+    )
     return "; ".join(why) or "there is no node"
 
 

@@ -196,37 +196,37 @@ _PAGE = re.compile(
 
 def name_object(text: Text, reason: str) -> Unread | None:
     """Return what the beginning of an object tells of it; `None` where it is none that the API server has written."""
-    found = _OBJECT.match(text)
-    return Unread(_metadata(found), reason) if found else None
+    match = _OBJECT.match(text)
+    return Unread(_metadata(match), reason) if match else None
 
 
 def name_changed(text: Text, reason: str) -> Unread | None:
     """Return what the beginning of an event tells of its object; `None` where it is no event about one."""
-    found = _EVENT.match(text)
-    if found is None:
+    match = _EVENT.match(text)
+    if match is None:
         return None
-    change: Change = found["change"].decode()  # type: ignore[assignment]
-    return Unread(_metadata(found), reason, change)
+    change: Change = match["change"].decode()  # type: ignore[assignment]
+    return Unread(_metadata(match), reason, change)
 
 
 def newer_version(text: Text) -> ObjectMeta | None:
     """Return whose version an event tells of, from its beginning; `None` where it is no such event, or begins otherwise."""
-    found = _EVENT.match(text)
-    return _metadata(found) if found and found["change"] != b"DELETED" else None
+    match = _EVENT.match(text)
+    return _metadata(match) if match and match["change"] != b"DELETED" else None
 
 
 def name_listed(page: Overlong) -> tuple[ListMeta, Unread]:
     """Return what the beginning of a page tells that has one object and is too long; raises `BrokenStream`."""
-    found = _PAGE.match(page.head)
-    if found is None:
+    match = _PAGE.match(page.head)
+    if match is None:
         raise BrokenStream(f"a page of more than {page.max_bytes} bytes that begins like none")
-    listed = ListMeta(found["listed"].decode(), (found["continue"] or b"").decode(errors="replace"))
-    return listed, Unread(_metadata(found), f"more than {page.max_bytes} bytes")
+    listed = ListMeta(match["listed"].decode(), (match["continue"] or b"").decode(errors="replace"))
+    return listed, Unread(_metadata(match), f"more than {page.max_bytes} bytes")
 
 
-def _metadata(found: re.Match[bytes]) -> ObjectMeta:
+def _metadata(match: re.Match[bytes]) -> ObjectMeta:
     name, namespace, uid, version = (
-        (found[part] or b"").decode(errors="replace") for part in ("name", "namespace", "uid", "version")
+        (match[part] or b"").decode(errors="replace") for part in ("name", "namespace", "uid", "version")
     )
     return ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version)
 

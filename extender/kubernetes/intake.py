@@ -69,8 +69,8 @@ class Intake(Generic[Object]):
         return version
 
     def _take_event(self, line: Text) -> str:
-        if (told := newer_version(line)) is not None and self._knows(told):
-            return told.resource_version
+        if (metadata := newer_version(line)) is not None and self._knows(metadata):
+            return metadata.resource_version
         try:
             event = self._decode_event(line)
         except BrokenStream as error:

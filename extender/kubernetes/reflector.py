@@ -197,7 +197,7 @@ class Reflector(Generic[Object]):
             log.warning("the API server was set back", resource=self.name, was=self._version, now=listed.version)
         if has_noticed and not warnings:
             self._warn_peers()
-        unread = tuple(each.metadata for each in listed.unread)
+        unread = tuple(item.metadata for item in listed.unread)
         await intake.replace(listed.objects, Listing("" if was_set_back else listed.version, unread))
         self._warnings -= warnings
         self._version, self._has_to_list, self._in_doubt = listed.version, self._warnings > 0, False
@@ -266,22 +266,22 @@ async def list_objects(
 
     Raises `Expired`, `Unavailable`, or `BrokenStream` for a page that cannot be read.
     """
-    oversized, found = oversized or OversizedObjects("objects"), list[Object | Unread]()
+    oversized, listed = oversized or OversizedObjects("objects"), list[Object | Unread]()
     version = continuation = None
     while True:
-        metadata = await _read_into(found, await source.list_page(continuation), decode, keep, oversized)
+        metadata = await _read_into(listed, await source.list_page(continuation), decode, keep, oversized)
         version = version or metadata.resource_version
         continuation = metadata.continuation
         if not continuation:
             break
-    unread = tuple(each for each in found if isinstance(each, Unread))
-    for each in unread:
-        oversized.pass_over(each)
-    return Listed([each for each in found if not isinstance(each, Unread)], version, unread)
+    unread = tuple(item for item in listed if isinstance(item, Unread))
+    for item in unread:
+        oversized.pass_over(item)
+    return Listed([item for item in listed if not isinstance(item, Unread)], version, unread)
 
 
 async def _read_into(
-    found: list[Object | Unread],
+    listed: list[Object | Unread],
     page: Text | Overlong,
     decode: Callable[[Text], Object],
     keep: Callable[[Object], Object | None],
@@ -290,7 +290,7 @@ async def _read_into(
     """Add what is to be kept of a page, which is not needed any more when the next one comes."""
     if isinstance(page, Overlong):
         metadata, unread = name_listed(page)
-        found.append(unread)
+        listed.append(unread)
         return metadata
     document, read_bytes, turn = read_page(page), 0, Turn()
     for text in document.items or ():
@@ -303,9 +303,9 @@ async def _read_into(
         except BrokenStream as error:
             if (missing := name_object(text, str(error))) is None:
                 raise
-            found.append(missing)
+            listed.append(missing)
             continue
         oversized.weigh(item.metadata, size)
         if (kept := keep(item)) is not None:
-            found.append(kept)
+            listed.append(kept)
     return document.metadata

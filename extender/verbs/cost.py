@@ -66,8 +66,10 @@ class Costs:
         self._in_any_case = frozenset(in_any_case)
         self._priority = {held.pod.uid: priority_of(held.pod.pod) for held in evictable}
         counting = {held.pod.uid: budgets.of(held.pod.pod.metadata) if budgets else [] for held in evictable}
-        self._allowed = {_name(budget.metadata): budget.allowed for each in counting.values() for budget in each}
-        self._counting = {uid: [_name(budget.metadata) for budget in each] for uid, each in counting.items() if each}
+        self._allowed = {_name(budget.metadata): budget.allowed for of_pod in counting.values() for budget in of_pod}
+        self._counting = {
+            uid: [_name(budget.metadata) for budget in of_pod] for uid, of_pod in counting.items() if of_pod
+        }
         self._crews = frozenset(crew for held in evictable if len(crew := _crew(held, groups)) > 1)
 
     def of(self, choice: Choice) -> Cost:
@@ -98,7 +100,7 @@ class Costs:
     def ranked(self, pool: Choice) -> Iterator[list[Choice]]:
         """Yield all choices among these, equals together, the cheapest first; two to the power of their number."""
         of = {held.pod.uid: held for held in pool}
-        choices = [found for count in range(len(pool) + 1) for found in combinations(of, count)]
+        choices = [choice for count in range(len(pool) + 1) for choice in combinations(of, count)]
         costs = [self._of(uids) for uids in choices]
         ranked = sorted(range(len(choices)), key=costs.__getitem__)
         for _, equals in groupby(ranked, key=costs.__getitem__):

@@ -44,9 +44,9 @@ class PodContext:
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
         """Read a pod; raises `RequestError`."""
         waited_seconds = state.indexes.gates.waited_seconds(pod, now)
-        known = state.pods.get(pod.metadata.uid)
-        if known is not None and known.pod.json_bytes:  # kube-scheduler sends it in a text of its own
-            pod = replace(pod, json_bytes=known.pod.json_bytes)
+        cached = state.pods.get(pod.metadata.uid)
+        if cached is not None and cached.pod.json_bytes:  # kube-scheduler sends it in a text of its own
+            pod = replace(pod, json_bytes=cached.pod.json_bytes)
         read = read_request(pod, state.resource, state.indexes.groups.words)
         group = read.group_at_age(waited_seconds)
         if group is not None:
@@ -101,24 +101,24 @@ class PodContext:
                 state, uid, request, names, held_for_others, rails, namespace=namespace, yielding=yielding, kept=kept
             )
 
-        found = ranking(self.request)
+        ranked = ranking(self.request)
         claimed = state.claimed_on(uid)
         if claimed and not state.memory.claim_drops.may_begin(uid, self.now.monotonic):
-            found = found.within(frozenset(claimed), CLAIMED_ELSEWHERE)
-        if self.group is None or found.best is None:
-            return found
+            ranked = ranked.within(frozenset(claimed), CLAIMED_ELSEWHERE)
+        if self.group is None or ranked.best is None:
+            return ranked
         progress = self.progress(state)
         held, locations = state.holds.places(self.now.monotonic), state.nodes.locations
         reserved = state.indexes.groups.reserved(
             self._key, self.request.gpus or 1, self._on_the_way(state), held, self.now.age_seconds
         )
-        census = found.census(locations)
+        census = ranked.census(locations)
         fitting = fitting_for(self.request, progress.rest, lambda request: ranking(request).fitting(census, locations))
         answer = narrow(self.group, progress, fitting, reserved)
         if isinstance(answer, Rejection):
-            return found.within(frozenset(), answer)
+            return ranked.within(frozenset(), answer)
         there = (name for name in names.all if locations.get(name) in answer)
-        return found.within(frozenset(there), ELSEWHERE)
+        return ranked.within(frozenset(there), ELSEWHERE)
 
     def progress(self, state: ClusterState) -> Progress:
         """Return how far the pod's group has come, without this pod."""

@@ -58,14 +58,14 @@ def preempt(
     """
     now = clock()
     try:
-        asked = PodContext.read(state, args.pod, now)
-        if not asked.request.asks:
+        context = PodContext.read(state, args.pod, now)
+        if not context.request.asks:
             return Preemption(args.candidates)
         need = requests(args.pod)
     except (RequestError, ValueError):
         return Preemption()
     protection = Protection(state.indexes.groups, state.budgets if state.budgets.known else None)
-    return (yield from _Search(state, asked, need, args.candidates, protection, clock).run(budget_seconds))
+    return (yield from _Search(state, context, need, args.candidates, protection, clock).run(budget_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Search:
     def run(self, seconds: float) -> Generator[None, None, Preemption]:
         """Look at the nodes, each as it is now, for so long."""
         end, pause = self.clock().monotonic + seconds, _Alarm(self.clock, PAUSE_SECONDS)
-        queue, found = deque((yield from self._works(pause))), list[_Work]()
+        queue, finished = deque((yield from self._works(pause))), list[_Work]()
         while queue and (left := end - self.clock().monotonic) > 0:
             work, turn = queue.popleft(), _Alarm(self.clock, left * SHARE)
             while not (is_done := self._step(work)) and not turn.is_due():
@@ -93,8 +93,8 @@ class _Search:
             if not is_done:
                 queue.append(work)
             elif work.victims:
-                found.append(work)
-        helping = [work for work in found if self._still_helps(work)]
+                finished.append(work)
+        helping = [work for work in finished if self._still_helps(work)]
         return Preemption({work.name: work.answer for work in _sparing_groups(helping)}, len(queue))
 
     def _step(self, work: _Work) -> bool:
@@ -156,12 +156,12 @@ class _Work:
         return self.victims is not None
 
 
-def _sparing_groups(found: Sequence[_Work]) -> list[_Work]:
+def _sparing_groups(works: Sequence[_Work]) -> list[_Work]:
     """Leave out the nodes where a group is torn apart that are as good otherwise as one where none is, or fewer are."""
-    if not found:
+    if not works:
         return []
-    *best, least = min(work.price for work in found)
-    return [work for work in found if [*work.price[:2]] != best or work.price[2] == least]
+    *best, least = min(work.price for work in works)
+    return [work for work in works if [*work.price[:2]] != best or work.price[2] == least]
 
 
 class _Alarm:

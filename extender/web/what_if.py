@@ -39,7 +39,7 @@ def routes() -> list[Route]:
             return _complaint(503, NOT_LISTED)
         try:
             async with line.admitted(request.receive) as body:
-                told = what_if(extender.state, _decode(body), now())
+                answer = what_if(extender.state, _decode(body), now())
         except Crowded as refusal:
             return _complaint(429, str(refusal))
         except TooLarge as refusal:
@@ -48,7 +48,7 @@ def routes() -> list[Route]:
             return _complaint(400, str(error))
         except ClientDisconnect:
             return Response(status_code=400)
-        return Response(told.model_dump_json(), media_type="application/json")
+        return Response(answer.model_dump_json(), media_type="application/json")
 
     return [Route(PATH, endpoint, methods=["POST"])]
 

@@ -114,8 +114,8 @@ def _of_sram(errors: Answer[Any]) -> dict[tuple[str, str], Answer[int]]:
 def _nvlink_errors(handle: Any, links: tuple[NvLink, ...]) -> Answer[Mapping[str, int]]:
     if not links:
         return Missing(Gap.UNSUPPORTED, "NO_LINKS")
-    wanted: list[Field] = [(field, link.number) for field in _LINK_ERRORS for link in links]
-    values = fields(handle, wanted)
+    requests: list[Field] = [(field, link.number) for field in _LINK_ERRORS for link in links]
+    values = fields(handle, requests)
     sums: dict[str, Answer[int]] = {}
     for field, kind in _LINK_ERRORS.items():
         counts = [answer.value for link in links if isinstance(answer := values[field, link.number], Known)]
@@ -125,7 +125,7 @@ def _nvlink_errors(handle: Any, links: tuple[NvLink, ...]) -> Answer[Mapping[str
 
 def _told(answers: Mapping[Key, Answer[int]]) -> Answer[Mapping[Key, int]]:
     """Return what there is of several answers; where there is nothing, why the first one is missing."""
-    known = {key: answer.value for key, answer in answers.items() if isinstance(answer, Known)}
-    if known:
-        return Known(known)
+    values_by_key = {key: answer.value for key, answer in answers.items() if isinstance(answer, Known)}
+    if values_by_key:
+        return Known(values_by_key)
     return next(answer for answer in answers.values() if isinstance(answer, Missing))

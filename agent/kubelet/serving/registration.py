@@ -51,10 +51,10 @@ class SocketIdentity:
     def of(cls, socket: Path) -> SocketIdentity | None:
         """Return the socket's, or `None` when there is none."""
         try:
-            found = socket.stat()
+            status = socket.stat()
         except OSError:
             return None
-        return cls(found.st_ino, found.st_ctime_ns)
+        return cls(status.st_ino, status.st_ctime_ns)
 
 
 class Registration:

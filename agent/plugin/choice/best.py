@@ -57,10 +57,10 @@ class Scorer:
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return the GPUs as neighbours on their best ring; any that the topology does not know come last."""
-        wanted = sorted(gpus)
-        mask = self._mask(gpu for gpu in wanted if gpu not in self._profiles)
+        uuids = sorted(gpus)
+        mask = self._mask(gpu for gpu in uuids if gpu not in self._profiles)
         ordered = self._named(ring_order(self._class.wiring, mask)) if mask else ()
-        return (*ordered, *(gpu for gpu in wanted if gpu not in ordered))
+        return (*ordered, *(gpu for gpu in uuids if gpu not in ordered))
 
     def _mask(self, gpus: Iterable[str]) -> int:
         return sum(1 << self._positions[gpu] for gpu in set(gpus) if gpu in self._positions)

@@ -83,8 +83,8 @@ def choose(
     silicon = told_by(silicon, plans.values())
     ask = replace(ask, available=_left(ask.available, silicon.excluded_by(held - ask.must_include)))
     if isinstance(who, Planned):
-        for wanted in _wanted_sets(ask, who):
-            chosen = _out_of(wanted & ask.available, ask, scorer)
+        for allowed in _wanted_sets(ask, who):
+            chosen = _out_of(allowed & ask.available, ask, scorer)
             if chosen is not None:
                 return Grant(chosen, Basis.PLANNED)
     if refusal := must_not_adopt(
@@ -156,7 +156,7 @@ def _out_of(pool: frozenset[str], ask: Ask, scorer: ScorerPort) -> tuple[str, ..
 def _wanted_sets(ask: Ask, who: Planned) -> list[frozenset[str]]:
     """List what the plan allows, the container's own GPUs first; all of it has to include what the pod holds already."""
     own = who.plan.containers[who.container] if who.container else frozenset[str]()
-    return [wanted for wanted in (own, who.plan.gpus) if ask.must_include <= wanted]
+    return [gpus for gpus in (own, who.plan.gpus) if ask.must_include <= gpus]
 
 
 def _key(who: Identity) -> Key | None:

@@ -37,12 +37,12 @@ class LazyScorer:
 
     def ring(self, gpus: Iterable[str]) -> tuple[str, ...]:
         """Return these GPUs in ring order; the lowest first where no order is better than another."""
-        wanted = sorted(gpus)
-        positions = [position for position, gpu in enumerate(self._node.gpus) if gpu.uuid in wanted]
+        uuids = sorted(gpus)
+        positions = [position for position, gpu in enumerate(self._node.gpus) if gpu.uuid in uuids]
         if not self._is_ring_in_any_order(positions):
-            return self._made().ring(wanted)
+            return self._made().ring(uuids)
         ordered = tuple(self._node.gpus[position].uuid for position in positions)
-        return (*ordered, *(gpu for gpu in wanted if gpu not in ordered))
+        return (*ordered, *(gpu for gpu in uuids if gpu not in ordered))
 
     def _is_ring_in_any_order(self, positions: Collection[int]) -> bool:
         """Whether there are few of them, or all have equally many links to the NVSwitch and none to each other."""

@@ -115,7 +115,7 @@ class Books:
         self._shareable = shareable
         self._plans = plans
         self._held: dict[Key, Mapping[str, int]] = {pod.key: gib_by_gpu(_parts(pod)) for pod in pods}
-        self._whole = {each for each in listed_gpus(pods) if REPLICA not in each}
+        self._whole = {gpu for gpu in listed_gpus(pods) if REPLICA not in gpu}
         self._whole |= {gpu for plan in plans for gpu in _whole_of(plan)}
         self._whole |= shareable.sliced(self._whole, plans)
         by_plan = {(plan.key, gpu): plan.sharing_class for plan in plans if plan.is_share for gpu in plan.gpus}

@@ -66,8 +66,8 @@ class AgentPods:
 
     def deleted(self, item: Pod) -> None:
         """Take this for the last version of a pod that is gone."""
-        known = self._pods.pop(item.metadata.uid, item)
-        node = known.spec.node_name or ""
+        last = self._pods.pop(item.metadata.uid, item)
+        node = last.spec.node_name or ""
         there, was_ready = self._on.get(node, {}), self.is_ready(node)
         if there.pop(item.metadata.uid, None) is not None:
             if not there:
@@ -154,5 +154,7 @@ class AgentHeartbeats:
 
 def _is_ready(pod: Pod) -> bool:
     statuses = pod.status.container_statuses
-    is_lost = any(each.type == "Ready" and each.status == "False" for each in pod.status.conditions or ())
+    is_lost = any(
+        condition.type == "Ready" and condition.status == "False" for condition in pod.status.conditions or ()
+    )
     return not is_lost and bool(statuses) and all(status.ready for status in statuses or ())

@@ -120,8 +120,8 @@ class ResourceSlices:
         if after is not None:
             self._pools.setdefault(after.pool, set()).add(name)
             self._pools_on.setdefault(after.node, {}).setdefault(after.pool, set()).add(name)
-        for pool in {each.pool for each in (before, after) if each}:
-            self._touched(pool, {each.node for each in (before, after) if each and each.pool == pool})
+        for pool in {version.pool for version in (before, after) if version}:
+            self._touched(pool, {version.node for version in (before, after) if version and version.pool == pool})
 
 
 def _discard(index: dict[str, set[str]], key: str, value: str) -> None:

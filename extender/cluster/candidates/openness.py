@@ -108,7 +108,9 @@ def _closed_by_itself(
         return payloads.defect
     if is_ledger_missing(payloads) or is_ledger_lost(payloads, holdings):
         return LEDGER_MISSING
-    is_ready = all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+    is_ready = all(
+        condition.status == "True" for condition in node.status.conditions or () if condition.type == "Ready"
+    )
     if not is_ready:
         return NOT_READY
     return MIG_CHANGES if (node.metadata.labels or {}).get(MIG_STATE) in _IN_CHANGE else None

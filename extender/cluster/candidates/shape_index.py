@@ -256,7 +256,7 @@ class Order:
     def catch_up(self) -> None:
         """Decide on all shapes that are new, and on those that had no answer and may have one by now."""
         in_vain = set[object]()
-        for bucket in [each for each, news in self._undecided.items() if _may_be_answered(each, news)]:
+        for bucket in [undecided for undecided, news in self._undecided.items() if _may_be_answered(undecided, news)]:
             del self._undecided[bucket]
             self._decide(bucket, in_vain)
         self.prepare(inf)
@@ -347,7 +347,7 @@ class Order:
         """Count the nodes that fit, of those in `names`; linear in these."""
         fitting = (bucket for merits in self._merits for bucket in self._alike[merits] if bucket.names)
         counted = ((bucket, names.intersection(bucket.names)) for bucket in fitting)
-        return [(bucket, Counter(map(locations.__getitem__, found))) for bucket, found in counted if found]
+        return [(bucket, Counter(map(locations.__getitem__, inside))) for bucket, inside in counted if inside]
 
     def fitting(self, census: Census) -> Counter[Location]:
         """Return how many pods with this request the nodes of each location could take."""

@@ -32,8 +32,8 @@ def may_go(pod: Pod, node: Node) -> bool:
 def why_not(pod: Pod, node: Node) -> Rejection | None:
     """Say why kube-scheduler would not let the pod go there; `None` where it may go, as far as labels and taints say."""
     if key := _missing_label(pod, node):
-        wanted, there = (pod.spec.node_selector or {})[key], (node.metadata.labels or {}).get(key)
-        figures = f"{_short(key)}={_short(wanted)} is selected, " + (
+        selected, there = (pod.spec.node_selector or {})[key], (node.metadata.labels or {}).get(key)
+        figures = f"{_short(key)}={_short(selected)} is selected, " + (
             f"the node has {_short(there)}" if there is not None else "the node has no such label"
         )
         remedy = "correct spec.nodeSelector, or label a node"
@@ -55,8 +55,8 @@ def why_set_aside(node: Node, tolerated: Collection[str]) -> str | None:
 
 
 def _missing_label(pod: Pod, node: Node) -> str | None:
-    labels, wanted = node.metadata.labels or {}, pod.spec.node_selector or {}
-    return next((key for key, value in wanted.items() if labels.get(key) != value), None)
+    labels, selector = node.metadata.labels or {}, pod.spec.node_selector or {}
+    return next((key for key, value in selector.items() if labels.get(key) != value), None)
 
 
 def _untolerated(pod: Pod, node: Node) -> Taint | None:

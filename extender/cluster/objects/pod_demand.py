@@ -51,15 +51,15 @@ def asked_by(pod: Pod, resource: str = keys.GPU_RESOURCE) -> PodDemand:
         _amounts(whole.limits),
         _amounts(whole.requests),
         _amounts(spec.overhead),
-        None if before is None else tuple([_asking(each) for each in before]),
-        tuple([_asking(each) for each in spec.containers]),
+        None if before is None else tuple([_asking(container) for container in before]),
+        tuple([_asking(container) for container in spec.containers]),
     )
 
 
 def _size(spec: PodSpec) -> int:
     size = len(spec.overhead or ()) + len(spec.resources.limits or ()) + len(spec.resources.requests or ())
-    for each in (*(spec.init_containers or ()), *spec.containers):
-        size += 1 + len(each.resources.limits or ()) + len(each.resources.requests or ())
+    for container in (*(spec.init_containers or ()), *spec.containers):
+        size += 1 + len(container.resources.limits or ()) + len(container.resources.requests or ())
     return size
 
 
@@ -90,8 +90,8 @@ def _gpus_of(container: Container, resource: str, *, init: bool) -> tuple[int, b
 
 
 def _asking(container: Container) -> _Asking:
-    asked = container.resources
-    return container.name, container.restart_policy, _amounts(asked.limits), _amounts(asked.requests)
+    resources = container.resources
+    return container.name, container.restart_policy, _amounts(resources.limits), _amounts(resources.requests)
 
 
 def _amounts(quantities: Mapping[str, str | int] | None) -> _Amounts:
@@ -116,16 +116,16 @@ def _read(
     pod = Pod(spec=spec)
     cpu, names_gpus = cpu_milli(pod), _names_gpus((*(before or ()), *containers), resource)
     try:
-        asked = pod_request({}, containers_of(pod, resource))
+        demand = pod_request({}, containers_of(pod, resource))
     except RequestError:
         return PodDemand(cpu, names_gpus, is_readable=False, spec=spec)
-    request = asked.request
+    request = demand.request
     if not request.asks:
         return PodDemand(cpu, names_gpus, is_readable=True, spec=spec)
     if not request.is_share:
         return PodDemand(cpu, names_gpus, is_readable=True, gpus=request.gpus, profile=request.profile, spec=spec)
-    starting = {each.name for each in asked.containers if each.init}
-    init_share = next((Part(name, gib) for name, gib in asked.shares if name in starting), None)
+    starting = {container.name for container in demand.containers if container.init}
+    init_share = next((Part(name, gib) for name, gib in demand.shares if name in starting), None)
     return PodDemand(
         cpu, names_gpus, is_readable=True, gpus=0, shares=request.memory_gib, init_share=init_share, spec=spec
     )
@@ -145,4 +145,4 @@ def _container(asking: _Asking) -> Container:
 
 
 def _requirements(limits: _Amounts, requests: _Amounts) -> ResourceRequirements:
-    return ResourceRequirements(*(None if each is None else dict(each) for each in (limits, requests)))
+    return ResourceRequirements(*(None if amounts is None else dict(amounts) for amounts in (limits, requests)))

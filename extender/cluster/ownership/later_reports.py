@@ -45,46 +45,46 @@ class LaterReports:
         self._runs_as = runs_as
         self._all: dict[tuple[str, str], Baseline] = {}
 
-    def put(self, known: KnownNode, claim: Claim) -> None:
+    def put(self, node: KnownNode, claim: Claim) -> None:
         """Take the node's report as it is now for the last one that may be from before the claim's pod was gone."""
-        self._all[known.name, claim.uid] = Baseline(known.report, self._namesake(known, claim))
+        self._all[node.name, claim.uid] = Baseline(node.report, self._namesake(node, claim))
 
     def drop(self, node: str, uid: str) -> None:
         """Forget a pod that has no claims there any more."""
         self._all.pop((node, uid), None)
 
-    def serves(self, known: KnownNode, claim: Claim) -> bool:
+    def serves(self, node: KnownNode, claim: Claim) -> bool:
         """Whether later reports will decide; not if the agent has begun to count anew, or a namesake has begun to run."""
-        baseline = self._all.get((known.name, claim.uid))
-        if baseline is None or known.report.writes < baseline.report.writes:
+        baseline = self._all.get((node.name, claim.uid))
+        if baseline is None or node.report.writes < baseline.report.writes:
             return False
-        return self._namesake(known, claim) in (None, baseline.namesake)
+        return self._namesake(node, claim) in (None, baseline.namesake)
 
-    def is_asked(self, known: KnownNode, claim: Claim) -> bool:
+    def is_asked(self, node: KnownNode, claim: Claim) -> bool:
         """Whether the node's agent is asked for a look that is later than the baseline."""
-        baseline = self._all.get((known.name, claim.uid))
-        if baseline is None or not self.serves(known, claim):
+        baseline = self._all.get((node.name, claim.uid))
+        if baseline is None or not self.serves(node, claim):
             return False
-        asked, version = (known.node.metadata.annotations or {}).get(keys.LOOK, ""), baseline.report.node_version
-        return asked == version or is_later(asked, version)
+        requested, version = (node.node.metadata.annotations or {}).get(keys.LOOK, ""), baseline.report.node_version
+        return requested == version or is_later(requested, version)
 
-    def shows_free(self, known: KnownNode, claim: Claim) -> bool:
+    def shows_free(self, node: KnownNode, claim: Claim) -> bool:
         """Whether the agent has looked since, and the GPU was not held; if it is shared, by none of the pod's name."""
-        baseline = self._all.get((known.name, claim.uid))
-        if baseline is None or baseline.report == known.report:
+        baseline = self._all.get((node.name, claim.uid))
+        if baseline is None or baseline.report == node.report:
             return False
-        if known.report.observed is None:
-            return known.report.writes > baseline.report.writes
-        if known.report.shows(claim) if claim.memory_gib is not None else claim.gpu in known.report.observed.gpus:
+        if node.report.observed is None:
+            return node.report.writes > baseline.report.writes
+        if node.report.shows(claim) if claim.memory_gib is not None else claim.gpu in node.report.observed.gpus:
             return False
-        return baseline.report.shows(claim) or baseline.precedes(known.report)
+        return baseline.report.shows(claim) or baseline.precedes(node.report)
 
-    def has_replaced(self, known: KnownNode, pod: GpuPod, claim: Claim) -> bool:
+    def has_replaced(self, node: KnownNode, pod: GpuPod, claim: Claim) -> bool:
         """Whether the agent has looked since a pod began to run, as it still does, that has the name of the claim's."""
-        baseline = self._all.get((known.name, claim.uid))
-        if baseline is None or pod.uid != self._namesake(known, claim):
+        baseline = self._all.get((node.name, claim.uid))
+        if baseline is None or pod.uid != self._namesake(node, claim):
             return False
-        return baseline.namesake == pod.uid and baseline.precedes(known.report)
+        return baseline.namesake == pod.uid and baseline.precedes(node.report)
 
     def _namesake(self, node: KnownNode, claim: Claim) -> str | None:
         return self._runs_as((claim.namespace, claim.name), node.name)

@@ -125,16 +125,18 @@ def _add_seen(
     takers: dict[tuple[str, str], Taker], key: tuple[str, str], container: str, gib: int, alive: Holding | None
 ) -> None:
     """Count what was seen under a name, as far as it is more than what is known of all pods of that name."""
-    known = [each for each in takers.values() if (each.namespace, each.name, each.container) == (*key, container)]
-    if any(each.memory_gib is None for each in known):
+    namesakes = [
+        taker for taker in takers.values() if (taker.namespace, taker.name, taker.container) == (*key, container)
+    ]
+    if any(taker.memory_gib is None for taker in namesakes):
         return
     if alive is not None and not alive.pod.shares and alive.pod.gpus is not None:
         # A device plugin of somebody else's gave out parts of what the pod asked for as a whole.
         takers[alive.pod.uid, container] = Taker(alive.pod.uid, *key, container, None, "")
         return
-    if (more := gib - sum(each.memory_gib or 0 for each in known)) > 0:
+    if (more := gib - sum(taker.memory_gib or 0 for taker in namesakes)) > 0:
         uid, sharing_class = (alive.pod.uid, alive.sharing_class) if alive else ("", None)
         owner = uid or "/".join(key), container
         mine = takers.get(owner)
         more += mine.memory_gib or 0 if mine else 0
-        takers[owner] = Taker(uid, *key, container, more, known[0].sharing_class if known else sharing_class)
+        takers[owner] = Taker(uid, *key, container, more, namesakes[0].sharing_class if namesakes else sharing_class)

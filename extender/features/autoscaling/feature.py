@@ -169,7 +169,9 @@ class Autoscaling(Feature):
 
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
-        standing = {uid: found for uid, found in self.state.indexes.stand_ins.by_pod().items() if self._is_ours(found)}
+        standing = {
+            uid: stand_in for uid, stand_in in self.state.indexes.stand_ins.by_pod().items() if self._is_ours(stand_in)
+        }
         for uid, gone in self._standing.items():
             if uid not in standing:
                 self._tell_end(uid, gone)
@@ -226,7 +228,7 @@ class Autoscaling(Feature):
             limits.take(placeholder.stands_for.namespace, self.state.pods.get(uid))
         left = [*needs]
         while left:
-            pod, need = min(left, key=lambda each: (*limits.had_by(each[0]), self._refused_since(each[0].uid)))
+            pod, need = min(left, key=lambda pending: (*limits.had_by(pending[0]), self._refused_since(pending[0].uid)))
             left.remove((pod, need))
             nodes = asked_for[need.request] + paused[pod.key[0], need.request]
             is_covered = waiting[need.request] <= nodes * need.pods_per_node
@@ -310,7 +312,9 @@ def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
     if document["metadata"]["uid"] != uid or spec.get("nodeName") or status.get("nominatedNodeName"):
         return False
     conditions = status.get("conditions", [])
-    return any((each["type"], each.get("reason")) == ("PodScheduled", "Unschedulable") for each in conditions)
+    return any(
+        (condition["type"], condition.get("reason")) == ("PodScheduled", "Unschedulable") for condition in conditions
+    )
 
 
 def _waits(pod: GpuPod) -> bool:

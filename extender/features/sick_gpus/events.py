@@ -14,20 +14,20 @@ EVICTED: Final = "GPUPodEvicted"
 NOT_EVICTED: Final = "GPUPodNotEvicted"
 
 
-def gpu_sick(pod: PodName, found: Stricken, fate: str) -> Event:
+def gpu_sick(pod: PodName, stricken: Stricken, fate: str) -> Event:
     """Say which GPUs of a pod have fallen sick, why, and what becomes of the pod."""
-    return Event(pod, SICK, f"holds {_sick(found)}; {fate}", "Warning", _case(found), is_of_health=True)
+    return Event(pod, SICK, f"holds {_sick(stricken)}; {fate}", "Warning", _case(stricken), is_of_health=True)
 
 
-def member_sick(pod: PodName, found: Stricken) -> Event:
+def member_sick(pod: PodName, stricken: Stricken) -> Event:
     """Say that a pod of the same group, and of the same namespace, holds sick GPUs."""
-    note = f"{found.pod.key[1]} of the same group holds {_sick(found)}; this pod goes on"
-    return Event(pod, MEMBER_SICK, note, "Warning", f"{found.pod.uid} {_case(found)}", is_of_health=True)
+    note = f"{stricken.pod.key[1]} of the same group holds {_sick(stricken)}; this pod goes on"
+    return Event(pod, MEMBER_SICK, note, "Warning", f"{stricken.pod.uid} {_case(stricken)}", is_of_health=True)
 
 
-def evicted(pod: PodName, found: Stricken) -> Event:
+def evicted(pod: PodName, stricken: Stricken) -> Event:
     """Say why a pod had to go."""
-    return Event(pod, EVICTED, f"evicted, as it asks: it holds {_sick(found)}", "Warning", is_of_health=True)
+    return Event(pod, EVICTED, f"evicted, as it asks: it holds {_sick(stricken)}", "Warning", is_of_health=True)
 
 
 def not_evicted(pod: PodName, why: str) -> Event:
@@ -37,11 +37,11 @@ def not_evicted(pod: PodName, why: str) -> Event:
     )
 
 
-def _sick(found: Stricken) -> str:
-    count = "a sick GPU" if len(found.gpus) == 1 else f"{len(found.gpus)} sick GPUs"
-    named = "; ".join(f"{name_of(gpu.uuid, gpu.index)}: {gpu.reason}" for gpu in found.gpus)
-    return f"{count} of {found.node}, {named}"
+def _sick(stricken: Stricken) -> str:
+    count = "a sick GPU" if len(stricken.gpus) == 1 else f"{len(stricken.gpus)} sick GPUs"
+    named = "; ".join(f"{name_of(gpu.uuid, gpu.index)}: {gpu.reason}" for gpu in stricken.gpus)
+    return f"{count} of {stricken.node}, {named}"
 
 
-def _case(found: Stricken) -> str:
-    return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in found.gpus)
+def _case(stricken: Stricken) -> str:
+    return " ".join(f"{gpu.uuid}@{gpu.since}" for gpu in stricken.gpus)

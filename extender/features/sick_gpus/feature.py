@@ -100,13 +100,13 @@ class SickGpus(Feature):
             await self._evict_next([affected for affected in asking if affected.is_certain])
 
     def _tell(self, stricken: list[Stricken]) -> None:
-        told = self._told if self._told is not None else frozenset(self._old_cases(stricken))
+        recorded_before = self._told if self._told is not None else frozenset(self._old_cases(stricken))
         recorded = set[Case]()
         for affected in stricken:
-            news = tuple(gpu for gpu in affected.gpus if (affected.pod.uid, gpu.uuid, gpu.since) not in told)
+            news = tuple(gpu for gpu in affected.gpus if (affected.pod.uid, gpu.uuid, gpu.since) not in recorded_before)
             if news and self._tell_of(newly := replace(affected, gpus=news)):
                 recorded.update(_cases([newly]))
-        self._told = told.intersection(_cases(stricken)) | recorded
+        self._told = recorded_before.intersection(_cases(stricken)) | recorded
 
     def _old_cases(self, stricken: list[Stricken]) -> Iterator[Case]:
         now = self.clock().wall

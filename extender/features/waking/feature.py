@@ -114,8 +114,8 @@ class Waking(Feature):
         before = self._refused.get(key)
         if is_refusal(result) and self._state.memory.refusals.of(uid):
             name = f"{metadata.namespace}/{metadata.name}"
-            found = OwnerRefusal(uid, name, _unread(args.names), self._clock().monotonic)
-            self._refused.put(key, metadata.namespace, found)
+            refused = OwnerRefusal(uid, name, _unread(args.names), self._clock().monotonic)
+            self._refused.put(key, metadata.namespace, refused)
         elif before and before.uid == uid:
             self._refused.pop(key)
             self._attempts.forget(key)
@@ -127,17 +127,17 @@ class Waking(Feature):
             return
         self._attempts.keep_only(self._refused)
         for key in self._refused.in_turn(AT_ONCE):
-            found = self._refused.get(key)
-            if found is None:
+            refused = self._refused.get(key)
+            if refused is None:
                 continue
-            if now - found.at > FORGOTTEN_SECONDS or self._state.memory.refusals.of(found.uid) is None:
+            if now - refused.at > FORGOTTEN_SECONDS or self._state.memory.refusals.of(refused.uid) is None:
                 self._refused.pop(key)
                 continue
             self._refused.to_back(key)
-            is_due = now - found.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
-            view = await self._place_of(found) if is_due else None
-            if view and self._refused.get(key) is found:  # nobody has asked meanwhile
-                await self._wake(key, found, view)
+            is_due = now - refused.at > QUIET_SECONDS and self._attempts.may_begin(key, now)
+            view = await self._place_of(refused) if is_due else None
+            if view and self._refused.get(key) is refused:  # nobody has asked meanwhile
+                await self._wake(key, refused, view)
                 return
 
     async def _place_of(self, refused: OwnerRefusal) -> NodeView | None:
@@ -146,10 +146,10 @@ class Waking(Feature):
         if pod is None or not pod.is_alive:
             return None
         try:
-            asked = PodContext.read(self._state, pod.pod, self._clock())
+            context = PodContext.read(self._state, pod.pod, self._clock())
         except RequestError:
             return None
-        best = (await in_turns(ranked(self._state, asked, Names(_unread(refused.by))))).best
+        best = (await in_turns(ranked(self._state, context, Names(_unread(refused.by))))).best
         return self._state.views[best] if best else None
 
     async def _wake(self, key: str, refused: OwnerRefusal, view: NodeView) -> None:
