@@ -23,11 +23,10 @@ from extender.inspect.judgement import Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.notes import PodNote
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
-from extender.inspect.occupation import DeviceState, occupations
+from extender.inspect.occupation import DeviceState, occupations, shared_nics
 from extender.inspect.offers import OfferInfo, offers_of
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.outlook import OutlookInfo, outlooks_of
-from extender.inspect.rails import shared_nics
 from extender.inspect.rows import row
 from extender.inspect.shares import SharedGpuInfo, SharingInfo, shared_gpus_of, sharing_of
 from extender.inspect.slices import SliceInfo, slices_of

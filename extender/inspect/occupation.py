@@ -1,4 +1,4 @@
-"""What has become of each GPU and slice of a node: free, or whose."""
+"""What has become of each GPU and slice of a node: free, or whose, and which pods share its NIC."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Literal
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.standing import Standing
+from extender.cluster.rails import on_the_network
+from extender.cluster.state import ClusterState
+from topology.bandwidth.rings import members_of
 
 DeviceState = Literal["free", "held", "claimed", "shared", "unplanned", "unusable", "conflict"]
 
@@ -36,11 +39,23 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
             continue
         owner = claims.get(uuid) or holders.get(uuid)
         found_there = owner is not None or uuid in left_to_dra
-        state = _state(view, position, held, claimed=uuid in claims, found=found_there)
+        state = _state(view, position, held, claimed=uuid in claims, observed=found_there)
         state = "conflict" if uuid in conflicts else state
         pod = f"{owner.namespace}/{owner.name}" if owner else None
         states.append(Occupation(state, pod, owner.container if owner else None))
     return states
+
+
+def shared_nics(state: ClusterState, view: NodeView) -> list[tuple[str, ...]]:
+    """Return for each GPU by position which NIC it shares with whom, in words; of the pod that has the GPU itself nothing."""
+    sentences: list[list[str]] = [[] for _ in view.uuids]
+    names = {claim.uid: f"{claim.namespace}/{claim.name}" for claim, _ in view.claims}
+    for uid, on_its_rails in on_the_network(state, view):
+        theirs = view.nics_near(claim.gpu for claim in view.claims_of(uid))
+        for i in members_of(on_its_rails & ~view.claimed_by(uid)):
+            shared = [nic for nic in view.nics_near(view.uuids[i : i + 1]) if nic in theirs]
+            sentences[i].append(f"shares NIC {', '.join(shared)} with {names[uid]}")
+    return [*map(tuple, sentences)]
 
 
 def _of_shared(view: NodeView, uuid: str) -> Occupation:
@@ -51,10 +66,10 @@ def _of_shared(view: NodeView, uuid: str) -> Occupation:
     )
 
 
-def _state(view: NodeView, position: int, held: int, *, claimed: bool, found: bool) -> DeviceState:
+def _state(view: NodeView, position: int, held: int, *, claimed: bool, observed: bool) -> DeviceState:
     if claimed:
         return "claimed"
-    if found:
+    if observed:
         return "unplanned"
     if not view.shape.free >> position & 1:
         return "unusable"

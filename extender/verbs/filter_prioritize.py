@@ -33,7 +33,6 @@ from extender.verbs.names import Names
 from extender.verbs.pod_context import PodContext
 from extender.verbs.preparing import prepare, ranked
 from extender.verbs.ranking import Ranking
-from extender.verbs.scores import levels
 from extender.verbs.wire import MAX_SCORE, ExtenderArgs, ExtenderFilterResult, HostPriority
 from topology.effort import Allowance, Search, finish
 from topology.errors import RequestError
@@ -144,10 +143,26 @@ def prioritize_in_slices(
     scores, away = ranking.scores(names), context.away(state)
     if away and best not in away:
         scores = [None if name in away else score for name, score in zip(names, scores, strict=True)]
-    level_of = levels(set(scores))
+    level_of = _levels(set(scores))
     priorities = [*map(HostPriority, names, map(level_of.__getitem__, scores))]
     priorities[names.index(best)] = HostPriority(best, MAX_SCORE)
     return priorities
+
+
+def _levels(scores: Collection[float | None]) -> dict[float | None, int]:
+    """Return score → 1..9, in proportion to how near the best it is; 10 is for one single node, 0 for those that do not fit.
+
+    kube-scheduler takes integers 0 to 10, and breaks ties at random.
+
+    >>> _levels([3.0, 2.9, 1.0, None])
+    {None: 0, 3.0: 9, 2.9: 8, 1.0: 1}
+    """
+    fitting = [score for score in scores if score is not None]
+    if not fitting:
+        return {None: 0}
+    low, top = min(fitting), max(fitting)
+    span, steps = top - low, MAX_SCORE - 2
+    return {None: 0} | {score: 1 + int(steps * (score - low) / span) if span > 0 else 1 + steps for score in fitting}
 
 
 def _offer(state: ClusterState, context: PodContext, names: Names, candidates: int) -> tuple[Ranking, list[str]]:
