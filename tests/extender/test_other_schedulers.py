@@ -17,7 +17,7 @@ from extender.inspect.status import status
 from extender.inspect.waiting import waiting_pod
 from extender.telemetry.gauges import gauges_of
 from extender.web import pages
-from tests.extender.builders import at, cluster, node, pod, running
+from tests.extender.builders import at, cluster, gpus, node, pod, running
 from tests.extender.plugin import invoke
 from topology.annotations import keys
 
@@ -115,10 +115,11 @@ def test_status_and_gauge_count_the_pods_that_wait_for_other_schedulers(tmp_path
         by("volcano", pod("b")),
         by("gputopo", pod("c")),
         by(None, pod("d")),
-        by("volcano", running("e", "n1")),
+        by("volcano", running("e", "n1", *gpus("n1", 0))),
         gated,
     )
     told = status(state)
+    assert [*state.indexes.schedulers.placed_by_others()] == [("volcano", "n1")]
     assert told.waiting_for_others == gauges_of(state)["pods_waiting_for_other_schedulers"] == 2
     assert "pods with GPUs wait for other schedulers: 2 (ml/a, ml/b)" in [finding.what for finding in told.findings]
     result = invoke("status", *snapshot(tmp_path, waits("forgot"), waits("asks", "gputopo")))

@@ -202,6 +202,20 @@ def test_a_bind_refuses_where_older_claims_cannot_be_dropped(
     assert known and found and known.pod.metadata.resource_version == found["metadata"]["resourceVersion"]
 
 
+@pytest.mark.parametrize("reply", [NoAnswer("504: a proxy"), Gone(), POLICY])
+def test_a_bind_refuses_where_the_node_with_older_claims_cannot_be_read_after_a_conflict(reply: Reply) -> None:
+    """The next bind tries again with the ledger that the watch has brought by then."""
+    world, replica = tried()
+
+    def execute(intent: Intent) -> Reply:
+        if isinstance(intent, SwapLedger) and intent.node == "n1":
+            return Conflict("another generation")
+        return reply if isinstance(intent, GetNode) else world.execute(intent)
+
+    assert failure_of(drive(replica.start_bind("p", "n2"), execute)) is Failure.CONFLICT
+    assert held(world) == ["n1"]
+
+
 def test_a_bind_refuses_where_the_ledger_with_older_claims_is_lost() -> None:
     """What it said is not known for certain until it is rebuilt."""
     world, replica = tried()

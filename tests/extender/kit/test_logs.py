@@ -76,6 +76,16 @@ def test_a_list_stays_a_list_of_bounded_values() -> None:
     assert len(line["many"]) == logs.MAX_ITEMS
 
 
+@pytest.mark.parametrize("value", [{"pod": "x" * 10_000}, ("x" * 10_000,), OSError("x" * 10_000), object])
+def test_a_value_of_any_other_type_is_bounded_text(value: object) -> None:
+    """A caller may pass an error or a path as it is."""
+    stream = io.BytesIO()
+    logs.start("info", "json", stream)
+    structlog.get_logger("x").info("bad", why=value)
+    (line,) = lines(stream)
+    assert line["why"] == logs.printable(str(value))
+
+
 def test_lines_below_the_level_are_not_written() -> None:
     """The level is a floor."""
     stream = io.BytesIO()

@@ -262,6 +262,12 @@ async def test_the_cluster_opens_block_by_block_and_rack_by_rack(tmp_path: Path)
     assert shown == [{"/nodes/n0", "/nodes/n1", "/nodes/n2"}, {"/nodes/n0", "/nodes/n1"}, {"/nodes/n1"}]
 
 
+async def test_a_level_without_a_name_in_the_address_is_none(tmp_path: Path) -> None:
+    """Forms and scripts send the names of fields that are empty."""
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4", labels={"topology.kubernetes.io/rack": "r1"})) as extender:
+        assert "/nodes/n1" in links((await extender.get("/?block=&rack=&nvlink-domain="))[1])
+
+
 async def test_a_picture_shows_who_has_each_gpu_and_the_ring_that_is_asked_for(tmp_path: Path) -> None:
     """By letter and colour; the ring of one pod at a time."""
     async with serving(tmp_path, SimulatedNode("n1", "dgx-1v")) as extender:

@@ -66,6 +66,13 @@ def test_a_group_is_offered_the_rack_that_it_fits_tightest() -> None:
     assert len(passing(state, pod("p", 8))) == 9
 
 
+def test_a_node_where_gpus_are_held_for_another_pod_counts_for_as_many_as_still_fit() -> None:
+    """Beside the two that are held there is room for the whole group, and no other rack is as tight."""
+    state = cluster(in_rack("a1"), *hall(b=2))
+    filter_nodes(state, args(pod("other", 2), "a1"), at())
+    assert passing(state, sibling("p1", size=3, count=2)) == ["a1"]
+
+
 def test_the_next_pod_goes_where_the_group_has_begun() -> None:
     """A bound sibling decides, though another rack would fit what is left tighter."""
     nodes = [in_rack("a1", by="p1"), *hall(b=1), in_rack("a2"), in_rack("a3")]

@@ -87,6 +87,13 @@ class TestTheNextOne:
         full = running("other", "n2", *gpus("n2", *range(8)))
         assert winners(cluster(node("n1"), node("n2"), full), pod("p", 2), "n1", "n2", attempts=5) == ["n1"] * 5
 
+    def test_where_all_step_back_the_one_that_is_back_first_is_tried(self) -> None:
+        """Whichever failed first: n1 failed twice, and steps back for twice as long."""
+        state, asked = cluster(node("n1"), node("n2")), pod("p", 2)
+        for name, now in (("n1", 0.0), ("n1", 31.0), ("n2", 40.0)):
+            state.memory.setbacks.fail("p", name, now)
+        assert filter_nodes(state, args(asked, "n1", "n2"), at(41.0)).node_names == ["n2"]
+
     def test_the_gpus_that_are_held_for_another_pod_are_no_way_out(self) -> None:
         """That pod would fail in its turn."""
         state = cluster(*map(node, SIX[:3]))

@@ -104,6 +104,21 @@ def test_a_missing_right_is_told_and_asked_for_again(status: int, why: str) -> N
     play()
 
 
+@pytest.mark.parametrize(("status", "is_soon"), [(403, False), (404, False), (0, True), (500, True)])
+def test_only_an_api_server_that_gives_no_answer_is_asked_again_soon(status: int, *, is_soon: bool) -> None:
+    """A missing right or kind stays missing until a person changes that."""
+
+    @in_virtual_time
+    async def play() -> None:
+        api = ApiServer({JOBS: status})
+        async with following(api, GroupSource.JOB) as followed:
+            api.statuses[JOBS] = 200
+            await asyncio.sleep(ASK_AGAIN / 2)
+            assert bool(followed.watch.is_reading) is is_soon
+
+    play()
+
+
 @pytest.mark.parametrize(("served", "read"), [([OLD], "v1alpha2"), ([NEW], "v1beta1"), ([OLD, NEW], "v1beta1")])
 def test_of_several_versions_the_newest_is_read(served: list[str], read: str) -> None:
     """kube-scheduler's PodGroup had two."""

@@ -18,6 +18,8 @@ from extender.features.measured.feature import MeasuredFile
 from extender.inspect import inspection
 from extender.inspect.what_if import what_if
 from extender.inspect.why import why
+from extender.kubectl.form import Form
+from extender.kubectl.output import print_measured
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node, pod
 from tests.extender.plugin import invoke
@@ -264,6 +266,13 @@ async def test_kubectl_shows_what_the_extender_goes_by(tmp_path: Path) -> None:
     assert head.split() == ["MACHINE", "GPUS", "MEASURED-GB/S", "PREDICTED-GB/S", "OFF-BY", "INSIDE", "RUNS", "AT"]
     assert row.split()[:4] == [kind_of(machine(PAIRS)), "0,1", "120", "(120-120)"]
     assert bad.stdout.startswith("not believed: input should be greater than 0 @ $.machines[0].figures[1].gb_per_s[0]")
+
+
+def test_kubectl_names_the_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It lies where the extender runs, and no longer says what is in force."""
+    path = tmp_path / "measured.json"
+    print_measured(looked(cluster(node("n1", PAIRS)), path, "[]").report(), Form())
+    assert f"\nnot believed: {path}: " in capsys.readouterr().out
 
 
 async def test_kubectl_says_that_nothing_is_measured(tmp_path: Path) -> None:
