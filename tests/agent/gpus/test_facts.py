@@ -129,6 +129,13 @@ def test_fabric_is_read_from_the_oldest_call_that_the_driver_has(read: Read, des
     assert gpu(read(old).gpus[0], "fabric") == Known(untold)
 
 
+def test_a_call_for_the_fabric_that_fails_is_not_replaced_with_an_older_one(read: Read, described: Described) -> None:
+    """What that says would count instead, and a fabric without an answer for a moment would be forgotten, not remembered."""
+    failures = ("fail nvmlDeviceGetGpuFabricInfoV 0 TIMEOUT", "fail nvmlDeviceGetGpuFabricInfo 0 NOT_SUPPORTED")
+    busy = described("gb200_tray", *failures)
+    assert gpu(read(busy).gpus[0], "fabric") == Missing(Gap.FAILED, "TIMEOUT")
+
+
 def test_what_is_counted_is_read_of_each_gpu(read: Read) -> None:
     """Errors by place and kind, over all links; what the driver does not say of one kind is left out of it."""
     watched = gpu(read("watched_h100").gpus[1], "watched")
