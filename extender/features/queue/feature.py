@@ -213,7 +213,7 @@ class Queue(Feature):
         await self._plan()
         await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
         await self._all(self._claim(node) for node in self.started.to_claim())
-        await self._all(self._open(uid) for uid in self.started.to_open())
+        await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
         self._served_at = self.clock().monotonic
 
     async def _plan(self) -> None:
@@ -335,8 +335,7 @@ def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
     """Return the pods of the namespaces with the most of them, and of all others together."""
     largest: dict[tuple[str, ...], float] = {(name,): count for name, count in pods.most_common(NAMESPACES)}
     others = pods.total() - sum(largest.values())
-    shown = {**largest, OTHERS: others} if others else largest
-    return {(name,): count for name, count in shown.items()}
+    return largest | ({(OTHERS,): others} if others else {})
 
 
 def _name_of(assignment: Assignment) -> PodName:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from extender.binding.intents import Done, Nominate, OpenGate, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
@@ -27,6 +28,9 @@ from extender.planning.planner import Start
 from extender.planning.units import Assignment
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
+
+RETRY_SECONDS: Final = 1.0
+"""Between two attempts to open a gate."""
 
 
 class Fate(StrEnum):
@@ -62,6 +66,8 @@ class _Planned:
     is_nominated: bool = False
     is_refused: bool = False
     """Its GPUs cannot be claimed."""
+    not_before: float = 0.0
+    """When the next attempt to open the gate may be made, in monotonic seconds: the watch may be behind."""
     opened_at: float | None = None
     """Monotonic seconds; `None`: its gate is still there, as far as this process knows."""
 
@@ -149,10 +155,11 @@ class StartedUnits:
             pods[uid].is_refused = True
             self.state.memory.setbacks.fail(uid, node, now, pods[uid].assignment.pod.metadata.namespace)
 
-    def to_open(self) -> list[str]:
+    def to_open(self, now: float) -> list[str]:
         """Return the pods whose gates are to be opened; of a unit all, or none while one has no claims."""
         ready = (pods for pods in self._units.values() if all(map(self._may_be_open, pods.values())))
-        return [uid for pods in ready for uid, planned in pods.items() if planned.opened_at is None]
+        waiting = ((uid, planned) for pods in ready for uid, planned in pods.items() if planned.opened_at is None)
+        return [uid for uid, planned in waiting if planned.not_before <= now]
 
     def nominate(self, uid: str) -> Step[bool]:
         """Nominate a pod for its node; returns whether it is. It is tried once, as kube-scheduler does without."""
@@ -213,6 +220,7 @@ class StartedUnits:
         if self._learn(reply):
             planned.opened_at = now
             return True
+        planned.not_before = now + RETRY_SECONDS
         return False  # the watch tells what has changed, and the next round tries again or gives the plan up
 
     def _learn(self, reply: object) -> bool:

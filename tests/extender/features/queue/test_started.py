@@ -7,7 +7,7 @@ import pytest
 from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.queue.started import Ended, Fate, StartedUnits
+from extender.features.queue.started import RETRY_SECONDS, Ended, Fate, StartedUnits
 from extender.planning.planner import Start
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
@@ -63,10 +63,10 @@ def test_all_members_are_nominated_before_a_gate_is_opened() -> None:
     """A nomination that fails holds nobody up: it is tried once."""
     members = of_gang("a"), of_gang("b")
     started = begun(cluster(node("n1", PAIRS), *members))
-    assert (sorted(started.to_nominate()), started.to_open()) == (["a", "b"], [])
+    assert (sorted(started.to_nominate()), started.to_open(0.0)) == (["a", "b"], [])
     intent, is_made = run(started.nominate("a"), Done(members[0]))
     assert isinstance(intent, Nominate) and intent.node == "n1" and is_made
-    assert started.to_open() == []
+    assert started.to_open(0.0) == []
     assert not run(started.nominate("b"))[1]
     assert ([*started.to_nominate()], started.to_claim()) == ([], {"n1"})
 
@@ -83,10 +83,10 @@ def test_no_gate_is_opened_before_all_members_have_claims() -> None:
     started = begun(state, nominates=False)
     assert started.to_claim() == {"n1", "n2"}
     claim_on(started, state, "n1")
-    assert (started.to_claim(), started.to_open()) == ({"n2"}, [])
+    assert (started.to_claim(), started.to_open(0.0)) == ({"n2"}, [])
     assert all(run(started.open(name, 0.0)) == (None, False) for name in "ab" if not state.claimed_on(name))
     claim_all(started, state)
-    assert (started.to_claim(), sorted(started.to_open())) == (set(), ["a", "b"])
+    assert (started.to_claim(), sorted(started.to_open(0.0))) == (set(), ["a", "b"])
 
 
 def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
@@ -95,7 +95,7 @@ def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
     started = begun(state, nominates=False)
     (swap,) = claim_all(started, state, NoAnswer("timed out"))
     assert {claim.uid for claim in decode_ledger(swap.ledger).claims} == {"a", "b"}
-    assert (started.follow(1.0), started.to_claim(), started.to_open()) == ([], {"n1"}, [])
+    assert (started.follow(1.0), started.to_claim(), started.to_open(0.0)) == ([], {"n1"}, [])
 
 
 def test_a_plan_whose_claims_are_refused_is_taken_back_and_its_node_steps_back() -> None:
@@ -115,7 +115,7 @@ def test_a_pod_that_has_changed_is_claimed_for_again_before_its_gate_is_opened()
     started = begun(state, nominates=False)
     claim_all(started, state)
     state.pods.changed(queued("p", 2, version=5))
-    assert (started.to_claim(), started.to_open()) == ({"n1"}, [])
+    assert (started.to_claim(), started.to_open(0.0)) == ({"n1"}, [])
     assert run(started.open("p", 0.0)) == (None, False)
     claim_all(started, state)
     intent, _ = run(started.open("p", 0.0))
@@ -189,12 +189,13 @@ def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
 
 
 def test_a_gate_that_could_not_be_opened_is_tried_again() -> None:
-    """Until the pod is known to have changed."""
+    """A moment later: the watch may be behind."""
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     claim_all(started, state)
     assert not run(started.open("p", 0.0))[1]
-    assert started.to_open() == ["p"]
+    assert started.to_open(0.0) == []
+    assert started.to_open(RETRY_SECONDS) == ["p"]
 
 
 def test_an_open_gate_is_noticed_however_its_write_was_answered() -> None:
@@ -202,7 +203,7 @@ def test_an_open_gate_is_noticed_however_its_write_was_answered() -> None:
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     state.pods.changed(opened(queued("p", 2), "n1"))
-    assert (started.follow(1.0), started.to_open()) == ([], [])
+    assert (started.follow(1.0), started.to_open(0.0)) == ([], [])
 
 
 def test_gpus_are_held_until_a_pod_that_may_go_elsewhere_has_had_its_time() -> None:
