@@ -157,12 +157,14 @@ def at_work(
     `settings` replace sections of the chart's configuration; pods that ask for `more_resources` reach the extender, too.
     """
     plane, extender = installation.plane, installation.extender(settings)
-    with extender.running():
-        try:
-            installation.start_scheduler(extender, more_resources=more_resources)
-            yield GpuCluster(plane, extender)
-        finally:
-            plane.stop_schedulers()
+    try:
+        extender.start()  # beside the scheduler, which takes as long to be ready
+        installation.start_scheduler(extender, more_resources=more_resources)
+        extender.wait_ready()
+        yield GpuCluster(plane, extender)
+    finally:
+        plane.stop_schedulers()
+        extender.stop()
 
 
 def wants(name: str, gpus: int, *asks: str, **spec: Any) -> Json:
