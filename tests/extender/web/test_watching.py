@@ -22,7 +22,7 @@ from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import gpu_pod, join, mixed_fleet
 
-PEOPLE, ROUNDS, ROUND_SECONDS, QUIET_SECONDS = 10, 4, 6.0, 15.0
+PEOPLE, ROUND_SECONDS = 10, 6.0
 EVERY_SECONDS = 5.0
 """As the pages' script reads them."""
 
@@ -30,12 +30,16 @@ EVERY_SECONDS = 5.0
 @pytest.mark.alone
 @pytest.mark.parametrize("nodes", [500, 5_000])
 async def test_ten_people_who_watch_and_the_time_of_filter(
-    tmp_path: Path, nodes: int, pytestconfig: pytest.Config, figure: Callable[[str], None]
+    tmp_path: Path,
+    nodes: int,
+    pytestconfig: pytest.Config,
+    rounds: Callable[[int, int], int],
+    figure: Callable[[str], None],
 ) -> None:
     """In turns with and without them; everybody is answered."""
     if nodes > 500 and not pytestconfig.getoption("--long"):
         pytest.skip("five thousand nodes take two minutes: only with --long")
-    fleet, ticks = mixed_fleet(nodes), tmp_path / "ticks"
+    fleet, ticks, quiet_seconds = mixed_fleet(nodes), tmp_path / "ticks", rounds(6, 15)
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api, aiohttp.ClientSession() as session:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         await join(api, fleet)
@@ -44,17 +48,17 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
         async with running_extender(tmp_path / "kubeconfig", tmp_path, {}, ticks=ticks) as extender:
             warm = len(await filters(session, extender.url, body))
             took, is_beside, answers = list[float](), list[bool](), Counter[int]()
-            for _ in range(ROUNDS):
+            for _ in range(rounds(2, 4)):
                 took += await filters(session, extender.url, body)
                 is_beside += [False] * (len(took) - len(is_beside))
                 async with watched(extender.url, answers):
                     took += await filters(session, extender.url, body)
                 is_beside += [True] * (len(took) - len(is_beside))
             inside = told_seconds(extender.process.log)[warm:]
-            at_rest = await computed_ms(extender)
+            at_rest = await computed_ms(extender, quiet_seconds)
             begun = monotonic()
             async with watched(extender.url, answers):
-                share = (await computed_ms(extender) - at_rest) / QUIET_SECONDS
+                share = (await computed_ms(extender, quiet_seconds) - at_rest) / quiet_seconds
             ended = monotonic()
     late_ms = lateness_ms(ticks, begun, ended)
     assert answers[200] > 0
@@ -83,10 +87,10 @@ def ratio(seconds: list[float], is_beside: list[bool]) -> str:
     return f"{p99s[0] / p99s[1]:.2f} times ({p99s[0]:.2f} ms to {p99s[1]:.2f})"
 
 
-async def computed_ms(extender: RunningExtender) -> float:
+async def computed_ms(extender: RunningExtender, seconds: float) -> float:
     """Return what the event loop computes while kube-scheduler asks nothing, its timer included."""
     before = extender.process.main_thread_cpu_ms()
-    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.sleep(seconds)
     return extender.process.main_thread_cpu_ms() - before
 
 
