@@ -85,6 +85,7 @@ def test_it_is_what_brute_force_finds(machines: int, whole: dict[int, float], sh
     assert best.most - best.least <= OPTIMUM_PRECISION * best.most
 
 
+@pytest.mark.slow
 def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
     """Neither the product nor a peer passes the bound, and the best rule, followed, reaches it."""
     found = outcomes(2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, *POLICIES_WITH_SHARES)

@@ -203,6 +203,7 @@ def differs(original: NodeTopology, text: str, *, without_legend: bool = False) 
     return None if (unnamed(node) if without_legend else node) == original else "another topology"
 
 
+@pytest.mark.slow
 def test_no_width_of_a_terminal_makes_it_another_machine(shared_dir: Path) -> None:
     """Lists, cells and names may be cut at any place; each text takes other widths."""
     wrong = []
