@@ -31,6 +31,25 @@ _SLACK = 5.0
 _WITH_PROGRAMS = ("process", "cluster")
 """Folders of tests that start programs and wait for them."""
 
+TOGETHER = {
+    "nodes": ("tests/cluster/nodes/",),
+    "image": ("tests/image/", "tests/installed/"),
+}
+"""Folders whose tests share a control plane or an image, and fill a machine."""
+
+FIRST = (
+    "tests/agent/scripted/",
+    "tests/cluster/karpenter/",
+    "tests/cluster/nodes/",
+    "tests/cluster/test_scheduler_benchmark.py",
+    "tests/image/",
+    "tests/installed/",
+    "tests/process/",
+    "tests/release/",
+    "tests/security/hostile/",
+)
+"""What takes minutes in `make test-waits`: it begins first, or one worker would still run it while the others are idle."""
+
 _FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -68,17 +87,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 class _ByControlPlane(LoadFileScheduling):
-    """`--dist loadfile`, but all tests on real nodes go to one worker: they share a control plane, and fill a machine."""
+    """`--dist loadfile`, but tests of some folders that share a control plane or an image go to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/cluster/nodes" if file.startswith("tests/cluster/nodes/") else file
+        return next((name for name, folders in TOGETHER.items() if file.startswith(folders)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Share tests out so; other ways of `--dist` stay what they are."""
-    return _ByControlPlane(config, log) if config.getoption("dist") == "loadfile" else None
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
+    return _ByControlPlane(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what takes minutes begin first; the rest stays in its order."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
 
-MAKEFILE = Path(__file__).resolve().parents[1] / "Makefile"
+from tests.conftest import FIRST, TOGETHER
+
+ROOT = Path(__file__).resolve().parents[1]
+MAKEFILE = ROOT / "Makefile"
 MARKS = ("slow", "waits", "alone", "gpu")
 TIERS = ("test", "test-slow", "test-waits", "test-alone", "test-gpu")
 
@@ -36,3 +39,9 @@ def test_test_all_runs_every_tier_but_that_of_gpus() -> None:
     targets = re.search(r"^test-all: (.*?) ##", MAKEFILE.read_text(), re.MULTILINE)
     assert targets is not None
     assert set(targets[1].split()) == set(TIERS) - {"test-gpu"}
+
+
+@pytest.mark.parametrize("path", sorted({*FIRST, *chain.from_iterable(TOGETHER.values())}))
+def test_what_the_order_of_tests_names_exists(path: str) -> None:
+    """A folder that is renamed would lose its place unseen."""
+    assert (ROOT / path).exists()
