@@ -12,7 +12,7 @@ from tests.image.building import IMAGE
 from tests.manifests.helm import CHART, helm
 from tests.manifests.rendered import NAMESPACE
 
-WITHIN = "120s"
+WITHIN = "300s"
 
 
 @dataclass(frozen=True, slots=True)
