@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from extender.cluster.objects.group_sizes import ROWS
+from extender.features.queue.feature import LEASE
 from tests.manifests.helm import CHART, HelmRefused, configuration, helm, render
 from tests.manifests.rendered import outdated
 
@@ -93,6 +94,18 @@ def test_only_an_extender_with_a_queue_may_patch_pods() -> None:
         for rendered in (render(), render("extender.config.queue.enabled=true"))
     ]
     assert [rules.count(right) for rules in of_roles] == [0, 1]
+
+
+def test_only_an_extender_with_a_queue_may_hold_its_lease() -> None:
+    """In the namespace that its configuration names, and no other Lease than the one that its code holds."""
+    rendered = render("extender.config.queue.enabled=true", namespace="elsewhere")
+    objects = {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(rendered) if found}
+    role = objects["Role", "gputopo-extender-queue"]
+    assert role["metadata"]["namespace"] == "elsewhere"
+    [_, held] = role["rules"]
+    assert (held["resourceNames"], held["verbs"]) == ([LEASE], ["get", "patch"])
+    assert re.search(r"agents:\n +namespace: elsewhere\n", rendered)
+    assert "gputopo-extender-queue" not in render()
 
 
 def test_only_the_queue_has_the_policy_on_what_an_extender_writes_on_pods() -> None:

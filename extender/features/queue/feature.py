@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from extender.kit.clock import Clock, Instant
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
+from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.order import FairOrder
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.planner import PlanContext, QueuePlan, Start, plan_units
@@ -79,6 +81,8 @@ NAMESPACES: Final = 32
 """With a series of their own: those with the most pods that wait."""
 OTHERS: Final = "*"
 """All others together; no namespace has this name."""
+LEASE: Final = "gputopo-queue"
+"""Its holder plans, of all extenders of one installation."""
 ROUND_SECONDS: Final = 0.1
 HALF_SECONDS: Final = 5.0
 """Between two looks for half gangs."""
@@ -114,6 +118,8 @@ class Queue(Feature):
     """Returns the lock of a node's ledger."""
     life_seconds: float
     """For how long claims stand of a pod that may still go to another node."""
+    leadership: Leadership | None = None
+    """Decides whether this replica plans; `None`: it is the only one."""
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     reasons: dict[str, NotPlanned] = field(default_factory=dict)
@@ -141,6 +147,7 @@ class Queue(Feature):
         settings = core.config.section(QueueSettings)
         if not settings.enabled:
             return None
+        identity = f"{socket.gethostname()}:{core.config.listen.port}"
         return cls(
             core.state,
             core.driver,
@@ -150,10 +157,13 @@ class Queue(Feature):
             settings,
             core.lock_of,
             core.config.reconcile.orphan_after,
+            Leadership(core.watching.api.send, core.clock, core.config.agents.namespace, LEASE, identity),
         )
 
     def rounds(self) -> Iterable[Round]:
-        """Return the one that does all, and one that looks for what must not be."""
+        """Return the one that does all, one that looks for what must not be, and one that keeps the Lease."""
+        if self.leadership:
+            yield Round(name=f"{self.name}-lease", work=self.leadership.renew, every_seconds=RENEW_SECONDS)
         yield Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS)
         yield Round(name=f"{self.name}-half-gangs", work=self.look_for_half_gangs, every_seconds=HALF_SECONDS)
 
@@ -192,7 +202,8 @@ class Queue(Feature):
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long."""
-        self._halves = len(self.half_gangs.long_since(self.clock().monotonic, self.started))
+        halves = self.half_gangs.long_since(self.clock().monotonic, self.started) if self._plans else ()
+        self._halves = len(halves)
 
     def figures(self) -> Figures:
         """Return how the queue is served."""
@@ -206,6 +217,9 @@ class Queue(Feature):
         """Follow what is planned, plan what waits, and write what is to be written."""
         if not self.state.synced:
             return
+        if not self._plans:
+            self._stand_by()
+            return
         for ended in self.started.follow(self.clock().monotonic):
             self.metrics.count(PODS, ended.fate)
             if ended.fate is Fate.STRANDED:
@@ -215,6 +229,18 @@ class Queue(Feature):
         await self._all(self._claim(node) for node in self.started.to_claim())
         await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
         self._served_at = self.clock().monotonic
+
+    @property
+    def _plans(self) -> bool:
+        """Whether this replica plans, and no other one."""
+        return self.leadership is None or self.leadership.is_held
+
+    def _stand_by(self) -> None:
+        """Hold nothing for plans that another replica makes now."""
+        self.started.forget()
+        self.reasons, self.reservation = {}, None
+        self.metrics.show(WAITING, {(why.value,): 0 for why in WaitReason})
+        self.metrics.show(BY_NAMESPACE, {})
 
     async def _plan(self) -> None:
         now = self.clock()

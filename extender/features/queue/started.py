@@ -120,6 +120,13 @@ class StartedUnits:
             self._hold(planned, now)
         return True
 
+    def forget(self) -> None:
+        """Follow no pod any more: another replica plans."""
+        for uid in self._unit_of:
+            self.state.holds.release(uid)
+        self._units.clear()
+        self._unit_of.clear()
+
     def follow(self, now: float) -> list[Ended]:
         """Take note of what pods have become, hold on to what the others are to get, and return what has ended."""
         ended = list[Ended]()

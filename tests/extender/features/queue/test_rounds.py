@@ -15,7 +15,7 @@ from topology.annotations import keys
 
 PODS = "/api/v1/namespaces/default/pods"
 NODES = tuple(SimulatedNode(f"n{number}", "rtx-3090-2") for number in range(3))
-QUEUE = {"queue.enabled": "true"}
+QUEUE = {"queue.enabled": "true", "agents.namespace": "default"}
 OTHER_GATE = "kueue.x-k8s.io/admission"
 
 pytestmark = pytest.mark.slow
