@@ -109,6 +109,8 @@ class Mix:
     """Of one node, at most, at one time."""
     slice_ratio: float = 0.0
     """How many of the other pods ask for MIG slices; where none does, no GPU is ever cut."""
+    queued_ratio: float = 0.0
+    """How many of the pods that ask for whole GPUs wait in the extenders' queue, alone or in gangs."""
     steered: bool = False
     """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
@@ -119,7 +121,8 @@ class Mix:
             f"storm of {self.storm_seconds:.0f} s, an event every {self.event_seconds:.2f} s, "
             f"orphans after {self.orphan_seconds:.0f} s, holds of {self.longest_hold_seconds:.0f} s, "
             f"{self.share_ratio:.1f} of the pods with shares of {self.shared_gpus} GPUs a node, "
-            f"{self.slice_ratio:.1f} of the others with slices; {used or 'no faults'}"
+            f"{self.slice_ratio:.1f} of the others with slices, "
+            f"{self.queued_ratio:.1f} of the rest in the queue; {used or 'no faults'}"
         )
 
 
@@ -140,6 +143,11 @@ def whole_gpus(mix: Mix) -> Mix:
 def steered(mix: Mix) -> Mix:
     """Have queues planned ahead, and wrong nominations of others among these."""
     return replace(mix, steered=True, rates={**mix.rates, **NOMINATED})
+
+
+def queued(mix: Mix) -> Mix:
+    """Have pods wait in the extenders' queue, alone and in gangs, and all ask for whole GPUs."""
+    return replace(whole_gpus(mix), queued_ratio=0.6)
 
 
 def cut(mix: Mix) -> Mix:

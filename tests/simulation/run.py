@@ -16,6 +16,7 @@ from tests.extender.virtual_time import VirtualTimeLoop
 from tests.simulation.disturbances.loop import Disturbances
 from tests.simulation.invariants import convergence
 from tests.simulation.invariants.conduct import Conduct
+from tests.simulation.invariants.gates import Gates
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.registers import Registers
 from tests.simulation.mix import Adapt, as_drawn, draw_mix
@@ -61,6 +62,7 @@ class _Run:
         self._storm = storm = Storm(adapt(draw_mix(self._random("mix"))))
         self._server = server = Server(loop.time, trace.note)
         self._ownership = ownership = Ownership(server, trace, loop.time, storm.mix.shared_gpus)
+        self._gates = Gates(server, ownership, trace)
         self._registers = Registers(server, trace, loop.time)
         self._conduct = conduct = Conduct(ownership, self._registers, server, trace)
         mix = storm.mix
@@ -99,12 +101,13 @@ class _Run:
             self._server, self._sites, self._replicas, self._ownership, self._trace, self._loop.time()
         )
         await asyncio.sleep(convergence.CLAIM_SECONDS - convergence.PATIENCE_SECONDS)
-        convergence.check_claims(self._ownership, self._trace, self._loop.time())
+        convergence.check_claims(self._server, self._ownership, self._trace, self._loop.time())
         for task in (*writers, nursing):
             if task.done() and (died_of := task.exception()):
                 self._trace.violation("LIFE", f"somebody ended before the run did: {died_of!r}")
             task.cancel()
         await asyncio.sleep(_STILL_SECONDS)
+        self._gates.check()
         convergence.check_objects(self._server, self._ownership, self._trace)
         convergence.check_caches(self._server, self._replicas, self._trace)
         for process in self._replicas:

@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.mutants.mutant import Mutant, hunt
 from tests.simulation.mutants.peers import NOT_ESTABLISHED, PEERS
 from tests.simulation.mutants.protocol import OTHERS, PROTOCOL
+from tests.simulation.mutants.queue import QUEUE
 from tests.simulation.mutants.shares import SHARES
 from tests.simulation.mutants.slices import SLICES
 from tests.simulation.mutants.steering import STEERING
@@ -22,7 +23,7 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.origin}: {mutant.name}"
 
 
-@pytest.mark.parametrize("mutant", [*PROTOCOL, *PEERS, *OTHERS, *SHARES, *SLICES, *STEERING], ids=name)
+@pytest.mark.parametrize("mutant", [*PROTOCOL, *PEERS, *OTHERS, *SHARES, *SLICES, *STEERING, *QUEUE], ids=name)
 def test_a_known_bug_is_seen(mutant: Mutant) -> None:
     """Within a few seeds one of its invariants breaks, and on that seed the product breaks none of them."""
     assert hunt(mutant, SEEDS) is not None

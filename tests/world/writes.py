@@ -42,8 +42,9 @@ _SERVERS_OWN = ("status.conditions", "status.nominatedNodeName")
 """What the API server changes with every Binding."""
 BINDING = _write("pods", annotation(keys.PLACEMENT), NODE_NAME, *_SERVERS_OWN)
 NOMINATION = _write("pods", annotation(keys.NOMINATED), "status.nominatedNodeName")
+OPENING = _write("pods", annotation(keys.PLANNED), "spec.schedulingGates", "spec.affinity", "status.conditions")
 EVENT = _write("events", CREATED)
-OF_THE_EXTENDER = (LEDGER, ASK, FENCE, RECORD, BINDING, NOMINATION, EVENT)
+OF_THE_EXTENDER = (LEDGER, ASK, FENCE, RECORD, BINDING, NOMINATION, OPENING, EVENT)
 OF_THE_AGENT = (_write("nodes", *map(annotation, (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED))),)
 
 

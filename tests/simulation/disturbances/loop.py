@@ -46,6 +46,7 @@ class Disturbances:
             gpus_per_node=len(sites[0].hardware.gpus),
             share_ratio=storm.mix.share_ratio,
             slice_ratio=storm.mix.slice_ratio,
+            queued_ratio=storm.mix.queued_ratio,
         )
         self._events = {
             **ProcessDisturbances(server, replicas, random).events,

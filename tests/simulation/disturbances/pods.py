@@ -21,6 +21,7 @@ from topology.annotations import keys
 
 _MOST_WAITING = 5
 _SHARES_GIB = (2, 4, 4, 6, 8, SHARE_GIB)
+_OF_GANGS = (keys.GROUP, keys.GROUP_SIZE, keys.GANG)
 CLASSES = ("", "prod", "dev")
 """Of shares."""
 
@@ -29,13 +30,21 @@ class PodDisturbances:
     """They create the pods, too."""
 
     def __init__(
-        self, server: Server, random: Random, *, gpus_per_node: int, share_ratio: float, slice_ratio: float
+        self,
+        server: Server,
+        random: Random,
+        *,
+        gpus_per_node: int,
+        share_ratio: float,
+        slice_ratio: float,
+        queued_ratio: float,
     ) -> None:
         self._server = server
         self._random = random
         self._gpus_per_node = gpus_per_node
         self._share_ratio = share_ratio
         self._slice_ratio = slice_ratio
+        self._queued_ratio = queued_ratio
         self._numbers = count(1)
         self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.POD_DELETED: self._delete,
@@ -55,8 +64,12 @@ class PodDisturbances:
 
     def create(self) -> None:
         """Create a pod, unless there are plenty waiting."""
-        if len(self._pods(lambda pod: not pod["spec"].get("nodeName"))) > _MOST_WAITING:
+        waiting = self._pods(lambda pod: not pod["spec"].get("nodeName"))
+        gated = [pod for pod in waiting if pod["spec"].get("schedulingGates")]
+        if len(waiting) - len(gated) > _MOST_WAITING:
             return
+        if len(gated) > _MOST_WAITING:  # gangs that have lost a member wait for ever
+            self._remove(gated[0], 0)
         name = f"p{next(self._numbers)}"
         if self._share_ratio and self._random.random() < self._share_ratio:
             sharing_class = self._random.choice(CLASSES)
@@ -67,7 +80,19 @@ class PodDisturbances:
             self._create(name, {keys.MIG_PREFIX + profile: self._random.choice("112")})
             return
         gpus = min(self._random.choice((1, 1, 1, 2, 2, 4)), self._gpus_per_node)
+        if self._queued_ratio and self._random.random() < self._queued_ratio:
+            self._create_queued(name, gpus)
+            return
         self._create(name, {keys.GPU_RESOURCE: str(gpus)})
+
+    def _create_queued(self, name: str, gpus: int) -> None:
+        """Create a pod that waits in the queue, or a gang of such pods."""
+        size = min(self._random.choice((1, 1, 2, 3)), self._gpus_per_node)
+        gpus = gpus if size == 1 else 1
+        said = {keys.GROUP: name, keys.GROUP_SIZE: str(size), keys.GANG: "required"} if size > 1 else {}
+        for number in range(size):
+            member = f"{name}-{number}" if said else name
+            self._create(member, {keys.GPU_RESOURCE: str(gpus)}, said=said, is_queued=True)
 
     def _delete(self) -> str | None:
         return self._with_pod(lambda pod: self._remove(pod, None), _is_not_deleted)
@@ -103,7 +128,8 @@ class PodDisturbances:
 
         def replace(pod: Object) -> None:
             self._remove(pod, 0)
-            self._create(pod["metadata"]["name"], _limits(pod), sharing_class_of(pod))
+            said = {key: text for key, text in annotations_of(pod).items() if key in _OF_GANGS}
+            self._create(pod["metadata"]["name"], _limits(pod), sharing_class_of(pod), said, is_queued=bool(said))
 
         return self._with_pod(replace, _is_pending if self._random.random() < 0.5 else _is_any)
 
@@ -134,7 +160,7 @@ class PodDisturbances:
         if not nodes:
             return None
         node = self._random.choice(nodes)["metadata"]["name"]
-        return self._with_pod(lambda pod: self._bind(pod, node, {}), _is_pending)
+        return self._with_pod(lambda pod: self._bind(pod, node, {}), _is_open)
 
     def _forge(self) -> str | None:
         """Bind a pod with a record that names GPUs of a pod that runs."""
@@ -188,11 +214,21 @@ class PodDisturbances:
                 subresource=subresource,
             )
 
-    def _create(self, name: str, limits: Object, sharing_class: str = "") -> Object:
+    def _create(
+        self,
+        name: str,
+        limits: Object,
+        sharing_class: str = "",
+        said: Mapping[str, str] = {},
+        *,
+        is_queued: bool = False,
+    ) -> Object:
         metadata: Object = {"name": name}
-        if sharing_class:
-            metadata["annotations"] = {keys.SHARING_CLASS: sharing_class}
-        spec = {"containers": [{"name": "main", "resources": {"limits": limits}}], "schedulerName": SCHEDULER}
+        if annotations := {**said, **({keys.SHARING_CLASS: sharing_class} if sharing_class else {})}:
+            metadata["annotations"] = annotations
+        spec: Object = {"containers": [{"name": "main", "resources": {"limits": limits}}], "schedulerName": SCHEDULER}
+        if is_queued:
+            spec["schedulingGates"] = [{"name": keys.PLAN_GATE}]
         with self._server.writing("user") as store:
             return store.create(PODS, NAMESPACE, {"metadata": metadata, "spec": spec})
 
@@ -204,6 +240,10 @@ def _limits(pod: Object) -> Object:
 
 def _is_pending(pod: Object) -> bool:
     return not pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending" and _is_not_deleted(pod)
+
+
+def _is_open(pod: Object) -> bool:
+    return _is_pending(pod) and not pod["spec"].get("schedulingGates")
 
 
 def _is_running(pod: Object) -> bool:

@@ -22,7 +22,7 @@ from tests.simulation.wording import annotations_of, short
 from tests.simulation.world.hardware import PROFILES, SHARE_GIB
 from tests.simulation.world.process import Process
 from tests.simulation.world.scheduler import NAME as SCHEDULER
-from tests.simulation.world.scheduler import devices_of, profile_of, share_of, sharing_class_of
+from tests.simulation.world.scheduler import devices_of, pinned_to, profile_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
 from tests.simulation.world.site import Site
 from tests.world.invariants import violations
@@ -34,12 +34,13 @@ NOMINATION_SECONDS = 6.0
 """Twice what one stands that does not come true."""
 
 
-def check_claims(ownership: Ownership, trace: Trace, now: float) -> None:
-    """INV3 and SUM."""
+def check_claims(server: Server, ownership: Ownership, trace: Trace, now: float) -> None:
+    """INV3 and SUM. The claim of a pod that is pinned to the node stays until it comes or is gone."""
+    awaited = _awaited(server)
     nodes: defaultdict[str, set[str]] = defaultdict(set)
     for node, claim, since in ownership.idle_claims():
         nodes[claim.uid].add(node)
-        if now - since > CLAIM_SECONDS:
+        if now - since > CLAIM_SECONDS and awaited.get(claim.uid) != node:
             trace.violation("INV3", f"{node} still has a claim of {claim.name} ({claim.uid}), {now - since:.0f} s old")
     for uid in sorted(nodes.keys() - ownership.placed.keys()):
         if len(nodes[uid]) > 1:
@@ -49,7 +50,9 @@ def check_claims(ownership: Ownership, trace: Trace, now: float) -> None:
 def check_waiting(
     server: Server, sites: Sequence[Site], replicas: Sequence[Process], ownership: Ownership, trace: Trace, now: float
 ) -> None:
-    """INV7."""
+    """INV7; where a pod is pinned that has not come, GPUs are kept for it."""
+    awaited = _awaited(server).values()
+    sites = [site for site in sites if site.name not in awaited]
     rooms = {
         (site.name, profile): room
         for site in sites
@@ -65,7 +68,7 @@ def check_waiting(
                 for process in replicas:
                     trace.note(process.name, _view(process, site.name))
     for pod in server.pods():
-        if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden:
+        if not _waits(pod) or share_of(pod) or pod["metadata"]["name"] in server.forbidden or _is_queued(pod):
             continue
         name, gpus = pod["metadata"]["name"], devices_of(pod)
         trace.count("calm: pods waiting")
@@ -100,13 +103,16 @@ def check_nominations(server: Server, before: Mapping[tuple[str, str], str], tra
 
 def _nominated_by_us(pod: Object) -> str | None:
     """Return the node for which a pod is nominated by an extender; autoscalers would pass over it."""
+    if keys.PLANNED in annotations_of(pod):
+        return None  # it is sent there, and the nomination stays with it
     node: str | None = pod["status"].get("nominatedNodeName")
     return node if node and pod["metadata"].get("annotations", {}).get(keys.NOMINATED) == node else None
 
 
 def check_objects(server: Server, ownership: Ownership, trace: Trace) -> None:
-    """REST."""
-    nodes = [node for node in server.nodes() if node["metadata"]["name"] not in ownership.spoiled]
+    """REST; where a pod is pinned that has not come, claims are not placed."""
+    left_out = {*ownership.spoiled, *_awaited(server).values()}
+    nodes = [node for node in server.nodes() if node["metadata"]["name"] not in left_out]
     names = {node["metadata"]["name"] for node in nodes}
     pods = [pod for pod in server.pods() if pod["spec"].get("nodeName") in names]
     for _ in nodes:
@@ -146,6 +152,17 @@ def _waits(pod: Object) -> bool:
         and "deletionTimestamp" not in pod["metadata"]
         and keys.MIN_BANDWIDTH not in annotations_of(pod)
     )
+
+
+def _awaited(server: Server) -> dict[str, str]:
+    """Return UID → node of the pods that are pinned to one and have not come: nobody can bind some of them."""
+    waiting = [pod for pod in server.pods() if not pod["spec"].get("nodeName") and not has_ended(pod)]
+    return {pod["metadata"]["uid"]: node for pod in waiting if (node := pinned_to(pod))}
+
+
+def _is_queued(pod: Object) -> bool:
+    """Whether the queue decides when and where it goes; a gang may wait for its members, and others for a gang."""
+    return bool(pod["spec"].get("schedulingGates")) or keys.PLANNED in annotations_of(pod)
 
 
 def _room(site: Site, profile: str, server: Server, ownership: Ownership, now: float) -> int:

@@ -80,7 +80,7 @@ class Witness(Protocol):
         """Take note of background tasks that ended on their own."""
 
 
-def configuration(orphan_seconds: float, *, steered: bool = False) -> ExtenderConfiguration:
+def configuration(orphan_seconds: float, *, steered: bool = False, queued: bool = False) -> ExtenderConfiguration:
     """Return the product's defaults, but for small pages, short queues, and for times that would outlast a run."""
     return WholeConfiguration.model_validate(
         {
@@ -93,6 +93,7 @@ def configuration(orphan_seconds: float, *, steered: bool = False) -> ExtenderCo
                 "schedulerNames": (SCHEDULER_NAME,),
             },
             "steering": {"enabled": steered, "queue": 1, "nodes": 1, "life": 2.0},
+            "queue": {"enabled": queued},
             "reconcile": {"orphanAfter": orphan_seconds},
         }
     )
@@ -116,7 +117,8 @@ class Process:
 
     def __init__(self, name: str, server: Server, storm: Storm, trace: Trace, witness: Witness, random: Random) -> None:
         self.name = name
-        self.config = configuration(storm.mix.orphan_seconds, steered=storm.mix.steered)
+        mix = storm.mix
+        self.config = configuration(mix.orphan_seconds, steered=mix.steered, queued=mix.queued_ratio > 0)
         self.coincide: Callable[[], None] = lambda: None
         """Is called when a Binding is held: the time for bad luck."""
         self.starts = 0

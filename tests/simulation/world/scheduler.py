@@ -69,6 +69,7 @@ class Scheduler:
             for pod in self._server.pods()
             if pod["spec"]["schedulerName"] == NAME
             and not pod["spec"].get("nodeName")
+            and not pod["spec"].get("schedulingGates")
             and "deletionTimestamp" not in pod["metadata"]
             and pod["status"].get("phase") == "Pending"
             and pod["metadata"]["uid"] not in self.assumed
@@ -152,7 +153,8 @@ class Scheduler:
         return [
             node["metadata"]["name"]
             for node in self._server.nodes()
-            if all(
+            if (pinned_to(pod) or node["metadata"]["name"]) == node["metadata"]["name"]
+            and all(
                 int(node["status"]["allocatable"].get(resource, 0)) - used[node["metadata"]["name"]][resource] >= count
                 for resource, count in _requests(pod).items()
             )
@@ -168,6 +170,13 @@ class Scheduler:
         task = asyncio.create_task(work)
         self._binding[task] = None
         task.add_done_callback(self._binding.pop)
+
+
+def pinned_to(pod: Object) -> str | None:
+    """Return the only node where a pod may go, as the queue has said it."""
+    rules = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution" in rules
+    return annotations_of(pod).get(keys.PLANNED) if required else None
 
 
 def gpus_of(pod: Object) -> int:
