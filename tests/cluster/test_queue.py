@@ -165,3 +165,23 @@ def test_every_gang_starts_whole_though_the_planner_is_killed(queue: GpuCluster,
 
     eventually(have_all_started, 600, every_seconds=0.2)
     assert not kills_left
+
+
+def test_one_of_two_extenders_plans(queue: GpuCluster, installation: Installation) -> None:
+    """When it is killed, the other one takes its Lease and plans what comes then."""
+    queue.join(*fleet({"hgx-h100": 2}))
+    beside = installation.extender(SETTINGS)
+    with beside.running():
+        first, second = (gang(name, 2, 8, PLAIN) for name in ("first", "second"))
+        queue.submit(*first)
+        eventually(partial(all_bound, queue, *named(first)))
+        planners = {extender: extender.metric("queue_gangs_total") for extender in (queue.extender, beside)}
+        assert sorted(planners.values()) == [0, 1]
+        planner, other = sorted(planners, key=planners.__getitem__, reverse=True)
+        planner.kill()
+        for name in named(first):
+            queue.complete(name)
+        queue.submit(*second)
+        eventually(partial(all_bound, queue, *named(second)))
+        assert other.metric("queue_gangs_total") == 1
+        planner.run()
