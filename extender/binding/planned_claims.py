@@ -96,8 +96,8 @@ def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod])
 def take_claims_back(state: ClusterState, uids: Sequence[str]) -> Step[bool]:
     """Drop all claims of pods behind our gate that start together; returns whether none is left.
 
-    All of them are fenced before the first one loses its claims, also those without claims. Another planner may have claimed for
-    them and may open their gates at this moment. So none of them starts without the others.
+    All of them are fenced before the first one loses its claims, also those without. Another planner may have claimed for them,
+    and be about to open their gates. So none of them starts without the others.
     """
     for uid in uids if len(uids) > 1 else ():
         pod = state.pods.get(uid)

@@ -1,8 +1,8 @@
 """The invariants of the queue: what is in the ledgers when a gate is opened.
 
 - GATE no gate is opened of a pod that has not all its claims on the node where it is sent
-- GANG no gate of a gang is opened while a member of it has neither claims nor a place; and in the end no gang is bound in parts,
-  while others of its pods wait with no claim
+- GANG no gate of a gang is opened while a member of it has neither claims nor a place. In the end no gang is bound in parts
+  while its other pods wait with no claim
 - KEPT no claim leaves that a pod has on the node to which it is pinned, before it comes or ends
 
 Gangs that have lost a member are left out: nobody can know at once that it is gone, and its successor waits for room. So are
