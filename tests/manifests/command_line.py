@@ -42,7 +42,7 @@ EXPERIMENTS: Final = frozenset(
         "report",
     ]
 )
-"""Commands for contributors, whose options only `--help` explains."""
+"""Commands for contributors: the page names their options, and only `--help` explains them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +77,11 @@ def text(program: str) -> str:
         blocks += [f"### Common options of `{program}`", _list(common)]
     for name, below in commands.items():
         options = _options(below)
-        blocks += [f"### `{program} {name}`", _paragraphs(below.help)]
-        if name not in EXPERIMENTS:
-            own = [option for option in options if option not in common]
-            blocks += [_list(own), _of_common(options, common)]
+        own = [] if name in EXPERIMENTS else [option for option in options if option not in common]
+        others = ", ".join(f"`{option.spelling}`" for option in options if option not in own)
+        label = "Options" if name in EXPERIMENTS else "Also"
+        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and f"{label}: {others}."]
     return "\n{}\n\n".format("\n\n".join(filter(None, blocks)))
-
-
-def _of_common(options: list[Option], common: list[Option]) -> str:
-    """Name the common options of a command, or those that it has not, whichever are fewer."""
-    there = [option for option in common if option in options]
-    absent = [option for option in common if option not in options]
-    if len(there) <= len(absent):
-        return f"Also: {_spelled(there)}." if there else ""
-    return f"Common options: all but {_spelled(absent)}." if absent else "Common options: all."
-
-
-def _spelled(options: Iterable[Option]) -> str:
-    return ", ".join(f"`{option.spelling}`" for option in options)
 
 
 def _options(command: Any) -> list[Option]:

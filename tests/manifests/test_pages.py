@@ -72,8 +72,8 @@ class Command:
 
     @property
     def pipeline(self) -> list[list[str]]:
-        """The words of each program; `VARIABLE=…` before a program is left out."""
-        parts = [shlex.split(part) for part in self.line.split(" | ")]
+        """The words of each program, without `VARIABLE=…` before it and `> FILE` after it."""
+        parts = [shlex.split(part.partition(" > ")[0]) for part in self.line.split(" | ")]
         return [[word for word in words if not re.fullmatch(r"[A-Z]+=\S*", word)] for words in parts]
 
 

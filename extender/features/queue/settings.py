@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from extender.kit.settings import Duration, Section
+from extender.kit.settings import Duration, Section, Table
 
 
 class QueueSettings(Section):
@@ -14,7 +14,7 @@ class QueueSettings(Section):
 
     enabled: bool = False
     """Needs the rights to patch pods and hold a Lease."""
-    weights: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict, max_length=1000)
+    weights: Table[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict, max_length=1000)
     """Share of a namespace compared with others, by its name. Namespaces that are not named have 1."""
     nominate: bool = True
     """Whether pods are nominated for their nodes, too, so that kube-scheduler tries these first. Needs Kubernetes 1.35."""

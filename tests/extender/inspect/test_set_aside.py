@@ -142,7 +142,7 @@ def snapshot(folder: Path, *pods: dict[str, Any]) -> tuple[str, str]:
     return "--snapshot", str(folder / "cluster")
 
 
-@pytest.mark.parametrize("verb", [("why", "p"), ("pod", "p"), ("replay",)])
+@pytest.mark.parametrize("verb", [("why", "p", "-o", "wide"), ("pod", "p"), ("replay",)])
 def test_the_plugin_ends_with_a_no(tmp_path: Path, verb: tuple[str, ...]) -> None:
     """Exit code 1, for a selector that matches no node."""
     made = gpu_pod("p", 4, {}, schedulerName="gputopo", nodeSelector={"zone": "zz"})
