@@ -175,7 +175,7 @@ def test_one_of_two_extenders_plans(queue: GpuCluster, installation: Installatio
         first, second = (gang(name, 2, 8, PLAIN) for name in ("first", "second"))
         queue.submit(*first)
         eventually(partial(all_bound, queue, *named(first)))
-        planners = {extender: extender.metric("queue_gangs_total") for extender in (queue.extender, beside)}
+        planners = {extender: extender.metric("queue_gangs_total") or 0.0 for extender in (queue.extender, beside)}
         assert sorted(planners.values()) == [0, 1]
         planner, other = sorted(planners, key=planners.__getitem__, reverse=True)
         planner.kill()
