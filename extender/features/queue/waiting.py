@@ -143,6 +143,8 @@ def _gang(state: ClusterState, key: str, members: list[_Member], begun: Containe
     needed = max(0, least - len(placed) - ended)
     if len(members) < needed:
         words = f"{needed - len(members)} of the {least} pods of its gang are missing, or wait for gates of others"
+        if _is_of_stateful_set(members[0].pod):
+            words += "; a StatefulSet creates them together only with podManagementPolicy: Parallel"
         return NotPlanned(WaitReason.INCOMPLETE, words)
     expected = [expected_seconds_of(member.pod.pod) for member in members]
     durations = [seconds for seconds in expected if seconds is not None]
@@ -157,6 +159,10 @@ def _gang(state: ClusterState, key: str, members: list[_Member], begun: Containe
         placed=tuple(sorted(_locations(state, placed), key=str)),
         expected_seconds=max(durations) if len(durations) == len(expected) else None,
     )
+
+
+def _is_of_stateful_set(pod: GpuPod) -> bool:
+    return any(owner.controller and owner.kind == "StatefulSet" for owner in pod.pod.metadata.owner_references or ())
 
 
 def _locations(state: ClusterState, placed: list[GpuPod]) -> set[Location]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.objects.kinds import AffinityRules, Pod
+from extender.cluster.objects.kinds import AffinityRules, OwnerReference, Pod
 from extender.features.queue.waiting import WaitReason
 from tests.extender.builders import cluster, node, pod
 from tests.extender.features.queue.queued import OTHER_GATE, bound, of_gang, opened, queued, read
@@ -81,6 +81,15 @@ def test_what_is_planned_already_is_not_read_again() -> None:
     """Neither alone nor as the rest of its gang."""
     state = cluster(node("n1"), queued("p"), of_gang("a"), of_gang("b"))
     assert read(state, begun=frozenset({"p", "a", "b"})).units == ()
+
+
+def test_a_gang_of_a_stateful_set_learns_what_holds_its_pods_back() -> None:
+    """With OrderedReady the next pod is created once this one is ready, which it cannot be."""
+    member = of_gang("p", size=2)
+    owner = OwnerReference("s", controller=True, kind="StatefulSet")
+    state = cluster(node("n1"), replace(member, metadata=replace(member.metadata, owner_references=[owner])))
+    (reason,) = read(state).not_planned.values()
+    assert reason.words.endswith("only with podManagementPolicy: Parallel")
 
 
 def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
