@@ -1,6 +1,7 @@
 """Exponential backoff: after a failure there is a pause, and each further failure doubles it. Knows no clock.
 
 `Pauses` is the arithmetic, for a caller that counts its failures itself. `Backoff` counts them by key.
+The lengths are constants of the code that retries. Fixed pauses, such as `RETRY_SECONDS`, do not come from here.
 """
 
 from __future__ import annotations

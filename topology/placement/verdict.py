@@ -13,7 +13,10 @@ ASK_WHO = "the agent's next look tells which"
 
 
 class Reason(StrEnum):
-    """Why a node does not fit, in words that metrics can count."""
+    """Why a node does not fit, in words that metrics can count.
+
+    `docs/reference/metrics.md` explains each. One that another node type may cure joins `WIRES` of autoscaling's `need.py`.
+    """
 
     CLOSED = "closed"
     """What is known of the node does not allow a decision; said by whoever keeps that knowledge."""
