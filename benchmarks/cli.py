@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.commands import comparison, drift, health, measure, optimum, performance, served, topology
-from extender.kit.help_groups import GroupedCommands
+from extender.kubectl.help_groups import GroupedCommands
 
 TRY: Final = "Try"
 COMPARE: Final = "Compare placements"

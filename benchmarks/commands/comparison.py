@@ -20,7 +20,7 @@ NodeTypeOption = Annotated[
     typer.Option(
         "--node-type",
         metavar="PRODUCT=NODE_TYPE",
-        help="How nodes without an agent are wired: a name of `list`, or a file that `show` reads; default a guess.",
+        help="How nodes without an agent are wired: a name of `list`, or a file that `show` reads. Default: a guess.",
     ),
 ]
 

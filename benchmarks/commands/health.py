@@ -22,7 +22,7 @@ def health(
     ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
-    """Show how events change the state of GPUs. Their links change, too."""
+    """Show how events change GPUs and their links."""
     try:
         facts = read_facts(file)
     except OSError as error:

@@ -58,7 +58,7 @@ class _Choice:
 def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod]) -> Step[frozenset[str]]:
     """Claim for these pods, and return the UIDs of those that cannot have their GPUs there.
 
-    Whose claims are neither written nor refused is to be tried again.
+    Try again for pods that are neither claimed for nor refused.
     """
     for _ in range(MAX_ROUNDS):
         view = state.views.get(node)

@@ -5,8 +5,8 @@ honest. As a change of the Node it also wakes the pods that kube-scheduler has p
 
 An unbound pod's claim that nobody has renewed for a while is an orphan of a bind that died. It is fenced first, and then
 dropped from the ledger *as it was read before the fence*. If a bind renews it in between, the write fails and the claim
-survives. Two are no orphans. Those of pods behind our gate belong to a plan, which starts or is taken back whole. That of a
-pod that is pinned to the node stays: kube-scheduler may bind it there without us, and no fence would stop that.
+survives. Two kinds of claims are not orphans. A claim of a pod behind our gate belongs to a plan, which starts or is taken
+back whole. A claim of a pod that is pinned to the node stays: kube-scheduler may bind it there without us.
 
 The node's agent is asked for what only it can tell, with the node's version that was read when the pod was already gone.
 A report that names a later one rests on a later look.

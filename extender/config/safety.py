@@ -11,7 +11,7 @@ class ReconcileSettings(Section):
     interval: Duration = 1.0
     """Interval between two rounds."""
     orphan_after: Duration = 60.0
-    """Time after which the claim of an unbound pod is fenced and released. Not of one behind our gate, or pinned to the node."""
+    """Time after which the claim of an unbound pod is fenced and released. Pods behind our gate or pinned there keep theirs."""
 
 
 class AgentsSettings(Section):

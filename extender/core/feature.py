@@ -72,7 +72,7 @@ class Feature:
     paces_scheduling: ClassVar[bool] = False
     """Whether filter waits while many binds are under way, so that kube-scheduler gets no further ahead of them."""
     report_kind: ClassVar[type[Answer] | None] = None
-    """What `/v1/inspect/` with its name answers, if it answers there."""
+    """Kind of the answer at `/v1/inspect/NAME`; `None`: the feature has no report."""
 
     @classmethod
     def of(cls, core: Core) -> Self | None:

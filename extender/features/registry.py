@@ -1,7 +1,7 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Outside their folders only `extender.kubectl.queue`, `extender.kubectl.extender_client` and `benchmarks.placement.product_queue`
-name one.
+Outside their folders only `extender.kubectl.queue`, `extender.kubectl.job_deadline`, `extender.kubectl.extender_client` and
+`benchmarks.placement.product_queue` name one. Only the queue uses `extender.binding.planned_claims`.
 """
 
 from __future__ import annotations

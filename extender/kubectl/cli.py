@@ -29,9 +29,9 @@ from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
 from extender.kit import logs
 from extender.kit.clock import Instant
-from extender.kit.help_groups import GroupedCommands
 from extender.kubectl import extender_client, writing
 from extender.kubectl.form import Form, Output, say
+from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.job_deadline import with_deadline
 from extender.kubectl.options import (
@@ -174,7 +174,7 @@ def why_not(
     node: Annotated[str, typer.Option("--node", help="This node only, with or without GPUs.")] = "",
     namespace: Namespace = None,
 ) -> None:
-    """Explain for each node why a pod does not fit. It says what would help; for a placed pod, what its node was preferred to."""
+    """Explain for each node why a pod does not fit. Says what would help. For a placed pod, names the nodes that ranked below."""
     within = namespace or source.place.namespace
 
     def estimate() -> Why:
@@ -247,7 +247,7 @@ def what_would_be(
 
 @verb(app, CHECK, "status")
 def show_status(source: StateSource, form: Form) -> None:
-    """Show each problem, and what to do about it. It begins with the cluster in numbers. Exit 1 if there is a problem."""
+    """Show each problem, and what to do about it. Exit 1 if there is one."""
     answer = status(source.state(), source.control_plane())
     print_status(answer, form)
     if answer.findings:
@@ -256,7 +256,7 @@ def show_status(source: StateSource, form: Form) -> None:
 
 @verb(app, EXPLAIN, "fragmentation", without=("extender", "scheduler_names"))
 def show_fragmentation(source: StateSource, form: Form) -> None:
-    """Show how many pods of each size fit now. It compares them with an empty cluster, and names the pods that are in the way."""
+    """Show how many pods of each size fit now. Says how many would in an empty cluster, and which pods are in the way."""
     answer = fragmentation(source.state())
     print_fragmentation(answer, form)
 
@@ -314,7 +314,7 @@ def _heard(source: StateSource, node: str) -> AgentReadings:
 
 @verb(app, CHECK, "drift", without=("extender", "scheduler_names", "tolerated_taints"))
 def show_drift(source: StateSource, form: Form) -> None:
-    """Show pods whose GPUs differ from the plan. Also those whose GPUs differ from the ledger. Exit 1 if there are any."""
+    """Show pods whose GPUs differ from the plan. Or from the ledger. Exit 1 if there are any."""
     answer = drift(source.state())
     print_drift(answer, form)
     if answer.differences:
@@ -329,7 +329,7 @@ def take_snapshot(
     context: Context = None,
     extender: Url = None,
 ) -> None:
-    """Write the cluster into a file for --snapshot. Examine it later or elsewhere. It holds no secrets."""
+    """Write the cluster into a file for --snapshot. The file holds no secrets."""
     place = kubeconfig(file, context)
     snapshot = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
     if use:
@@ -343,7 +343,7 @@ def take_snapshot(
 
 @verb(app, EXPLAIN, "replay", without=("extender", "tolerated_taints"))
 def decide_all(source: StateSource, form: Form) -> None:
-    """Show where all waiting pods would go. It places one after the other, by their GPUs alone. Exit 1 if one still waits."""
+    """Show where all waiting pods would go. Places them in turn by GPUs alone; writes nothing. Exit 1 if one still waits."""
     answer = replay(source.state(), source.now)
     print_replay(answer, form)
     if any(not step.pod.node for step in answer.steps):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -64,9 +63,12 @@ def with_deadline(source: StateSource, answer: Why) -> Why:
         ends = asyncio.run(_end_of_job(config, answer.pod.namespace, answer.pod.name))
     except Unavailable:
         return answer
-    if ends is None or ends - time.time() > NEAR_SECONDS:
+    if ends is None or ends - source.now.wall > NEAR_SECONDS:
         return answer
-    line = f"its Job ends at {written(datetime.fromtimestamp(ends, UTC))}: activeDeadlineSeconds passes while pods wait"
+    verb = "ended" if ends < source.now.wall else "ends"
+    line = (
+        f"its Job {verb} at {written(datetime.fromtimestamp(ends, UTC))}: activeDeadlineSeconds passes while pods wait"
+    )
     return answer.model_copy(update={"notes": (*answer.notes, PodNote(feature="queue", line=line))})
 
 

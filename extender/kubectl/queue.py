@@ -18,7 +18,7 @@ from extender.kubectl.reading import StateSource, ask, fail, kubeconfig, say_no
 
 Pods = Annotated[
     list[str] | None,
-    typer.Argument(metavar="open POD", help="`open`: remove the gate of these pods; no extender is needed."),
+    typer.Argument(metavar="open POD", help="With `open`: the pods whose gate is removed. Needs no extender."),
 ]
 All = Annotated[
     bool, typer.Option("--all", help="With `open`: all pods of the cluster, or of the namespace of -n, that wait.")
@@ -34,16 +34,17 @@ Within = Annotated[
 def show_queue(
     source: StateSource, form: Form, words: Pods = None, all_: All = False, namespace: Within = None
 ) -> None:
-    """Show which pods wait in the queue, and why. They stand in its order. Exit 1 if the extender does not serve them."""
+    """Show the queue in its order, and why pods wait. Exit 1 if the extender does not serve it, or a named pod is not in it."""
     verb, *names = words or [""]
     if verb == "open":
         _open(source, names, namespace, is_all=all_)
         return
     if verb or all_:
-        fail("say `queue`, `queue open POD...` or `queue open --all`")
+        fail("use `queue`, `queue open POD...` or `queue open --all`")
     report = source.answer(extender_client.queue, lambda: _estimate(source))
     rows = tuple(row for row in report.rows if namespace in (None, row.namespace))
-    _print(report.model_copy(update={"rows": rows}), form)
+    report = report.model_copy(update={"rows": rows})
+    _print(report, form)
     if report.is_served is False and report.rows:
         raise typer.Exit(1)
 
@@ -61,7 +62,9 @@ def _print(report: QueueReport, form: Form) -> None:
     if report.is_served is None:
         say("an estimate, no extender was asked: --extender also says whether the queue is served", to=sys.stderr)
     if report.is_served is False and report.rows:
-        say("the extender runs without `queue.enabled`, so these pods wait for ever", to=sys.stderr)
+        say(f"nobody plans these pods: {listing.WITHOUT_QUEUE}", to=sys.stderr)
+    if report.pods_left_out:
+        say(f"{report.pods_left_out} more pods of all namespaces are not listed", to=sys.stderr)
     if not report.rows:
         say("no pod waits in the queue")
         return
@@ -79,8 +82,6 @@ def _print(report: QueueReport, form: Form) -> None:
         "MESSAGE",
     )
     form.table(heads, map(_row, report.rows), 1)
-    if report.pods_left_out:
-        say(f"{report.pods_left_out} more pods wait behind these", to=sys.stderr)
 
 
 def _row(row: QueueRow) -> Sequence[str]:

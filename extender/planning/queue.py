@@ -132,12 +132,12 @@ def _behind(
 
 
 def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
-    """Return node → what is held, or what pods will get that somebody else has nominated or sent there."""
+    """Return node → what is held, or what pods will get that somebody else has nominated there."""
     taken = state.holds.others("", now.monotonic)
     on_the_way = state.holds.places(now.monotonic)
     for uid, pod in state.indexes.waiting.nominated.items():
-        view = state.views.get(pod.directed_to or pod.pod.status.nominated_node_name or "")
-        if uid in on_the_way or view is None:
+        view = state.views.get(pod.pod.status.nominated_node_name or "")
+        if uid in on_the_way or view is None or pod.directed_to:  # what the queue has sent there has claims, or nothing
             continue
         for wanted, _ in _read(state, [pod], now):
             held = taken.get(view.name, NOTHING)

@@ -72,6 +72,8 @@ class Unit:
     """Where members stand that have been placed before."""
     expected_seconds: float | None = None
     """How long it will run; `None`: nobody knows."""
+    is_begun: bool = False
+    """Whether members have been placed, fewer than the gang needs: they hold GPUs and wait for these."""
 
     @classmethod
     def alone(cls, wanted: PendingPod, *, since: float = 0.0, expected_seconds: float | None = None) -> Self:
@@ -95,11 +97,6 @@ class Unit:
     def is_gang(self) -> bool:
         """Whether it is more than one pod, or the rest of more."""
         return len(self.members) > 1 or bool(self.placed)
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether it is the rest of a gang of which members have been placed: they hold GPUs and wait for it."""
-        return bool(self.placed)
 
     @property
     def needed(self) -> int:

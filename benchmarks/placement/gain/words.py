@@ -60,8 +60,10 @@ def _bandwidth_in_short(answer: GainMeasurement) -> str:
         return "Your fleet is uniform: any GPUs of a node are as fast as any others, so there is no gain in bandwidth."
     certain = [gain for gain in (speed, share) if gain.is_certain]
     if not certain:
-        return f"There is no gain in bandwidth that {_runs(answer.seeds)} can tell."
-    had = " and ".join(f"{gain.ours:.0f} instead of {gain.theirs:.0f} {_SHORT_UNITS[gain.measure]}" for gain in certain)
+        return f"{_runs(answer.seeds).capitalize()} showed no certain gain in bandwidth."
+    had = " and ".join(
+        f"{gain.ours:.{DIGITS}f} instead of {gain.theirs:.{DIGITS}f} {_SHORT_UNITS[gain.measure]}" for gain in certain
+    )
     return f"Pods of several GPUs get {had}."
 
 
@@ -71,7 +73,7 @@ def _packing_in_short(answer: GainMeasurement) -> str:
     if gain is None:
         return ""
     if not gain.is_certain:
-        return f"Packing is equal to {rival}."
+        return f"{_runs(answer.seeds).capitalize()} showed no difference in packing from {rival}."
     more, less = _UNITS[Measure.PODS]
     size = abs(gain.better_by.mean)
     return f"{size:.{DIGITS}f} {more if gain.better_by.mean > 0 else less} pods fit than with {rival}."

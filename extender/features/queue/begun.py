@@ -1,7 +1,8 @@
 """Recognises plans that another planner has begun: the claims of pods that are still behind our gate. No I/O.
 
 A plan is carried on when enough pods of its unit have claims, each on one node and still good. All members of a unit are claimed
-for before the first gate is opened. So what is not enough was never begun, and its claims are taken back.
+for before the first gate is opened. So what is not enough was never begun, and its claims are taken back. Once a member is open,
+any claims are carried on: the gang may have lost pods, or gained some, since.
 """
 
 from __future__ import annotations
@@ -19,8 +20,15 @@ def begun_plans(state: ClusterState, queue: QueuedPods) -> Iterator[Start]:
     """Yield the units that have been claimed for, and what they are to get."""
     for unit in queue.units:
         assignments = tuple(claimed for member in unit.members if (claimed := _claimed(state, member)))
-        if len(assignments) >= unit.needed:
+        if len(assignments) >= unit.needed or (
+            assignments and has_open_member(state, unit.members[0].pod.metadata.uid)
+        ):
             yield Start(unit, assignments)
+
+
+def has_open_member(state: ClusterState, uid: str) -> bool:
+    """Whether the queue has opened the gate of another pod of this one's gang, which lives."""
+    return any(peer.is_alive and peer.directed_to for peer in state.indexes.groups.beside(uid))
 
 
 def _claimed(state: ClusterState, member: PendingPod) -> Assignment | None:

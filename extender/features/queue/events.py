@@ -19,7 +19,8 @@ def queued(pod: PodName, reason: NotPlanned) -> Event:
 
 def planned(pod: PodName, node: str, members: int) -> Event:
     """Say where a pod is to go, and with how many others of its gang."""
-    gang = f", with {members - 1} others of its gang" if members > 1 else ""
+    others = f"{members - 1} other{'s' * (members > 2)}"
+    gang = f", with {others} of its gang" if members > 1 else ""
     return Event(pod, PLANNED, f"is planned on {node}{gang}", "Normal", node)
 
 

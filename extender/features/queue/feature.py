@@ -74,7 +74,7 @@ HALF_GANGS: Final = Declaration(
 GAUGES: Final = read_gauges(
     {
         "queue_longest_wait_seconds": "Age of the oldest pod that waits in the queue; absent without one.",
-        "queue_silence_seconds": "Time since the queue was last served; absent where it is not.",
+        "queue_silence_seconds": "Time since this replica last served the queue; absent where it does not plan.",
     }
 )
 NAMESPACES: Final = 32
@@ -82,7 +82,7 @@ NAMESPACES: Final = 32
 OTHERS: Final = "*"
 """All others together; no namespace has this name."""
 LEASE: Final = "gputopo-queue"
-"""Its holder plans, of all extenders of one installation."""
+"""Lease of one installation; the replica that holds it plans."""
 ROUND_SECONDS: Final = 0.1
 HALF_SECONDS: Final = 5.0
 """Between two looks for half gangs."""
@@ -191,6 +191,8 @@ class Queue(Feature):
 
     def _standings(self) -> list[QueueStanding]:
         """Return what there is to say of all pods of the queue, in the order in which they are served."""
+        if not self._plans:
+            return listing.by_another(listing.queued(self.state))
         pods = self.state.pods
         planned = [QueueStanding.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid))]
         waiting = self.state.indexes.gates.queued
@@ -202,8 +204,11 @@ class Queue(Feature):
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long."""
-        halves = self.half_gangs.long_since(self.clock().monotonic, self.started) if self._plans else ()
-        self._halves = len(halves)
+        if not self._plans:
+            self._halves = 0
+            return
+        now = self.clock().monotonic
+        self._halves = len(await in_turns(self.half_gangs.long_since(now, self.started.under_way(now))))
 
     def figures(self) -> Figures:
         """Return how the queue is served."""
@@ -238,13 +243,14 @@ class Queue(Feature):
     def _stand_by(self) -> None:
         """Hold nothing for plans that another replica makes now."""
         self.started.forget()
+        self._served_at = None
         self.reasons, self.reservation = {}, None
         self.metrics.show(WAITING, {(why.value,): 0 for why in WaitReason})
         self.metrics.show(BY_NAMESPACE, {})
 
     async def _plan(self) -> None:
         now = self.clock()
-        if now.monotonic < self._not_before or len(self.started) >= self.settings.ahead:
+        if now.monotonic < self._not_before or len(self.started.under_way(now.monotonic)) >= self.settings.ahead:
             return
         queue = await in_turns(read_queue(self.state, now, self.started))
         carried_on = {
@@ -279,7 +285,8 @@ class Queue(Feature):
         running = (yield from running_pods(state, now)) if has_gangs else []
         context = PlanContext(now.monotonic, PlacesOfUnits(state), lambda: running, self._may_reserve(now.monotonic))
         order = FairOrder(queue.units, state.indexes.use.held + self.started.held(), self.settings.weights)
-        nodes, pods = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), len(self.started)
+        nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
+        pods = len(self.started.under_way(now.monotonic))
 
         def started(unit: Unit) -> None:
             nonlocal pods

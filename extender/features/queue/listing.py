@@ -23,6 +23,8 @@ ROWS: Final = 1000
 """Units that are listed."""
 PLANNED: Final = "planned"
 NOT_YET: Final = "not-yet"
+STANDING_BY: Final = "standing-by"
+WITHOUT_QUEUE: Final = "the extender runs without `queue.enabled`"
 NO_PLANNER: Final = "no-planner"
 """Reasons that are no `WaitReason`: what no plan says of a pod."""
 _IN_LINE: Final = frozenset({PLANNED, WaitReason.NO_ROOM, WaitReason.RESERVED, WaitReason.NOT_REACHED})
@@ -61,7 +63,7 @@ class QueueReport(Answer):
     """The pods behind the scheduling gate `gputopo.dev/plan`, in the order in which they are served."""
 
     is_served: bool | None
-    """Whether this extender plans the queue; `None`: no extender was asked."""
+    """Whether this extender or another replica of it plans the queue; `None`: no extender was asked."""
     rows: tuple[QueueRow, ...]
     """At most 1,000."""
     pods_left_out: int = 0
@@ -79,7 +81,7 @@ class QueueStanding:
     @classmethod
     def planned(cls, pod: GpuPod, node: str) -> QueueStanding:
         """Return that of a pod whose gate is about to be opened."""
-        return cls(pod, PLANNED, f"is planned on {node}")
+        return cls(pod, PLANNED, f"it is planned on {node}")
 
     @classmethod
     def not_planned(cls, pod: GpuPod, reason: NotPlanned) -> QueueStanding:
@@ -140,8 +142,14 @@ def queued(state: ClusterState) -> list[GpuPod]:
 
 def without_planner(pods: Iterable[GpuPod]) -> list[QueueStanding]:
     """Return what there is to say of pods where nobody plans."""
-    words = f"nobody serves its scheduling gate {keys.PLAN_GATE}: this extender runs without `queue.enabled`"
+    words = f"nobody serves its scheduling gate {keys.PLAN_GATE}: {WITHOUT_QUEUE}"
     return [QueueStanding(pod, NO_PLANNER, words) for pod in pods]
+
+
+def by_another(pods: Iterable[GpuPod]) -> list[QueueStanding]:
+    """Return what there is to say of pods that another replica plans."""
+    words = "another replica of the extender plans the queue: ask that one, or none for an estimate"
+    return [QueueStanding(pod, STANDING_BY, words) for pod in pods]
 
 
 def not_yet(pods: Iterable[GpuPod]) -> list[QueueStanding]:

@@ -13,7 +13,7 @@ class QueueSettings(Section):
     """Pods with the scheduling gate `gputopo.dev/plan`, which is removed once they have a place."""
 
     enabled: bool = False
-    """Needs the rights to patch pods and hold a Lease."""
+    """Whether this extender plans the queue. Needs the rights to patch pods and to hold a Lease."""
     weights: Table[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict, max_length=1000)
     """Share of a namespace compared with others, by its name. Namespaces that are not named have 1."""
     nominate: bool = True

@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from extender.binding.intents import Done, Nominate, OpenGate, Step
+from extender.binding.intents import Done, Nominate, OpenGate, Refused, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
 from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import read_group
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.features.queue.begun import has_open_member
 from extender.planning.planner import Start
 from extender.planning.units import Assignment
 from topology.placement.verdict import Placement
@@ -65,7 +67,7 @@ class _Planned:
     is_pinned: bool
     is_nominated: bool = False
     is_refused: bool = False
-    """Its GPUs cannot be claimed."""
+    """Its GPUs cannot be claimed, or its gate cannot be opened."""
     not_before: float = 0.0
     """When the next attempt to open the gate may be made, in monotonic seconds: the watch may be behind."""
     opened_at: float | None = None
@@ -91,6 +93,18 @@ class StartedUnits:
     def __len__(self) -> int:
         """Return the number of pods."""
         return len(self._unit_of)
+
+    def under_way(self, now: float) -> frozenset[str]:
+        """Return the UIDs of the pods whose gates are still to be opened, or were opened a short while ago.
+
+        A pod that cannot be bound where it is pinned stays open for ever; neither its gang nor the queue waits for it.
+        """
+        return frozenset(
+            uid
+            for pods in self._units.values()
+            for uid, planned in pods.items()
+            if planned.opened_at is None or now - planned.opened_at < self.life_seconds
+        )
 
     def nodes(self) -> Iterator[tuple[str, str]]:
         """Yield the UID of each pod and its node, unit by unit."""
@@ -186,10 +200,11 @@ class StartedUnits:
         for uid, pod in indexes.gates.queued.items():
             if uid not in self and uid not in seen and self.state.may_be_claimed_on(uid):
                 group = read_group(pod.pod, indexes.groups.words)
-                others = indexes.groups.beside(uid) if group and group.is_gang else []
-                unit = uid, *(other.uid for other in others if other.has_plan_gate and other.uid not in self)
-                units.append(unit)
+                peers = indexes.groups.beside(uid) if group and group.is_gang else []
+                unit = uid, *(peer.uid for peer in peers if peer.has_plan_gate and peer.uid not in self)
                 seen.update(unit)
+                if not (peers and has_open_member(self.state, uid)):
+                    units.append(unit)
         return units
 
     def take_back(self, unit: tuple[str, ...]) -> Step[bool]:
@@ -227,6 +242,7 @@ class StartedUnits:
         if self._learn(reply):
             planned.opened_at = now
             return True
+        planned.is_refused = isinstance(reply, Refused)
         planned.not_before = now + RETRY_SECONDS
         return False  # the watch tells what has changed, and the next round tries again or gives the plan up
 
@@ -255,6 +271,8 @@ class StartedUnits:
         uid = assignment.pod.metadata.uid
         pod, view = self.state.pods.get(uid), self.state.views.get(assignment.node)
         if pod is None or not pod.awaits_plan or view is None:
+            return False
+        if not (is_plain(pod.pod) and may_go(pod.pod, view.node)):  # users may narrow a gated pod
             return False
         if assignment.request.is_share or view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)

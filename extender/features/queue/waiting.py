@@ -158,6 +158,7 @@ def _gang(state: ClusterState, key: str, members: list[_Member], begun: Containe
         group=group,
         placed=tuple(sorted(_locations(state, placed), key=str)),
         expected_seconds=max(durations) if len(durations) == len(expected) else None,
+        is_begun=bool(placed) and needed > 0,
     )
 
 

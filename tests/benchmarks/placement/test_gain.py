@@ -157,9 +157,17 @@ def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18)) -> s
             1.0,
             "Your fleet is uniform: any GPUs of a node are as fast as any others, so there is no gain in bandwidth.",
         ),
-        (0.9, 0.5, "Pods of several GPUs get 90 instead of 50 GB/s and 90 instead of 50 % of their node's best."),
-        (0.5, 0.9, "Pods of several GPUs get 50 instead of 90 GB/s and 50 instead of 90 % of their node's best."),
-        (0.5, 0.5, "There is no gain in bandwidth that 2 runs can tell."),
+        (
+            0.9,
+            0.5,
+            "Pods of several GPUs get 90.0 instead of 50.0 GB/s and 90.0 instead of 50.0 % of their node's best.",
+        ),
+        (
+            0.5,
+            0.9,
+            "Pods of several GPUs get 50.0 instead of 90.0 GB/s and 50.0 instead of 90.0 % of their node's best.",
+        ),
+        (0.5, 0.5, "2 runs showed no certain gain in bandwidth."),
     ],
     ids=["uniform", "gain", "loss", "equal"],
 )
@@ -171,7 +179,7 @@ def test_the_verdict_says_what_changes_in_bandwidth(ours: float, theirs: float, 
 @pytest.mark.parametrize(
     ("placed", "words"),
     [
-        ((18, 18), "Packing is equal to kube-scheduler's MostAllocated."),
+        ((18, 18), "2 runs showed no difference in packing from kube-scheduler's MostAllocated."),
         ((16, 16), "2.0 more pods fit than with kube-scheduler's MostAllocated."),
         ((19, 19), "1.0 fewer pods fit than with kube-scheduler's MostAllocated."),
     ],

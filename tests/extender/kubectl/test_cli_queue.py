@@ -156,7 +156,7 @@ async def test_an_extender_without_the_queue_is_a_no(tmp_path: Path) -> None:
         explained = await cluster.run("why", "train-0", "--extender", extender.url)
         of_others = await cluster.run("why", "kueue", "--extender", extender.url)
     assert listed.exit_code == explained.exit_code == 1
-    assert listed.stderr == "the extender runs without `queue.enabled`, so these pods wait for ever\n"
+    assert listed.stderr == "nobody plans these pods: the extender runs without `queue.enabled`\n"
     assert "no-planner" in listed.stdout
     assert f"nobody serves its scheduling gate {keys.PLAN_GATE}" in explained.stdout
     assert of_others.exit_code == 0 and "queue" not in of_others.stdout

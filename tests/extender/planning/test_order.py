@@ -51,7 +51,7 @@ def test_of_equal_use_the_oldest_is_served_first() -> None:
 
 def test_the_rest_of_a_gang_comes_first() -> None:
     """Whatever its priority: the others hold GPUs, and wait for it."""
-    rest = replace(unit("rest", "busy", since=9.0), placed=(Location(),))
+    rest = replace(unit("rest", "busy", since=9.0), placed=(Location(),), is_begun=True)
     assert served([unit("urgent", "idle", priority=5), rest], held={"busy": 100}) == ["rest", "urgent"]
 
 

@@ -141,12 +141,10 @@ def test_what_is_on_its_way_to_others_is_left_to_them() -> None:
     assert planned(state) == {}
 
 
-@pytest.mark.parametrize("wants", [{}, {keys.GROUP: "g"}], ids=["alone", "of-a-group"])
-def test_what_the_queue_has_sent_to_a_node_is_left_there(wants: dict[str, str]) -> None:
-    """Its pod has no gate any more, and is not bound yet; another process may have sent it."""
-    sent = waiting("sent", 4, wants=wants | {keys.PLANNED: "n1"})
-    taken = on_their_way(cluster(node("n1"), sent), at())
-    assert taken["n1"].gpus.bit_count() == 4
+def test_what_the_queue_has_sent_to_a_node_counts_by_its_claims_alone() -> None:
+    """Without them it may go elsewhere, and would otherwise keep GPUs from others for as long as it exists."""
+    sent = nominated(waiting("sent", 4, wants={keys.PLANNED: "n1"}), "n1")
+    assert on_their_way(cluster(node("n1"), sent), at()) == {}
 
 
 def test_nodes_that_labels_and_taints_forbid_are_passed_over() -> None:

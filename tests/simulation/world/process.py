@@ -21,6 +21,7 @@ from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Outcome
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import WholeConfiguration
+from extender.features.queue.feature import Queue
 from extender.features.registry import FEATURES
 from extender.kit.clock import Instant
 from extender.kubernetes import connections
@@ -141,6 +142,8 @@ class Process:
         self._busy_until.clear()
         self.trace.note(self.name, f"starts for the {self.starts}. time")
         self.extender = Extender(self.config, _Api(self), FEATURES, clock=self.clock, random=self.random)
+        if queue := self.extender.features.get(Queue):
+            queue.leadership = None  # all plan at once: safety must not depend on a leader
         await self.extender.__aenter__()
 
     def kill(self) -> None:

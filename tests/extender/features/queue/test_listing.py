@@ -91,7 +91,7 @@ def test_a_pod_is_told_its_place_and_reason() -> None:
     state = cluster(
         node("n1", "rtx-3090-2"), queued("first", 2, priority=1), queued("second", 2), queued("free", gates=())
     )
-    assert note_of(state, "first") == ("in gputopo's queue, place 1: is planned on n1", False)
+    assert note_of(state, "first") == ("in gputopo's queue, place 1: it is planned on n1", False)
     assert note_of(state, "second") == ("in gputopo's queue, place 2: there is no room for it now", False)
     assert note_of(state, "free") == ("", False)
 

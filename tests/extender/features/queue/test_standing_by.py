@@ -36,6 +36,8 @@ async def test_only_the_holder_of_the_lease_plans() -> None:
     await lease.pass_to("other")
     await site.tick()
     assert site.waiting() == {"gang"}
+    assert {row.reason for row in site.queue.report().rows} == {"standing-by"}
+    assert "queue_silence_seconds" not in site.queue.figures()
     await lease.pass_to("this")
     await site.tick()
     assert site.bound() == {"gang"}

@@ -7,6 +7,7 @@ import pytest
 from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.features.queue.begun import begun_plans
 from extender.features.queue.started import RETRY_SECONDS, Ended, Fate, StartedUnits
 from extender.planning.planner import Start
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node
@@ -224,6 +225,47 @@ def test_a_pinned_pod_whose_node_is_gone_is_stranded() -> None:
     open_all(started, state, *members)
     state.nodes.replaced([])
     assert fates(started.follow(1.0)) == {"a": Fate.STRANDED, "b": Fate.STRANDED}
+
+
+def test_a_pinned_pod_that_is_never_bound_holds_up_neither_the_queue_nor_its_gang() -> None:
+    """It keeps its claims, and is no longer under way."""
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    started = begun(state, nominates=False)
+    open_all(started, state, of_gang("a"), of_gang("b"))
+    assert started.under_way(LIFE_SECONDS - 1) == {"a", "b"}
+    assert (started.follow(LIFE_SECONDS), started.under_way(LIFE_SECONDS), len(started)) == ([], frozenset(), 2)
+
+
+def test_a_pod_that_its_owner_narrows_after_the_plan_is_planned_again() -> None:
+    """A gated pod may gain selectors; it must not be pinned to a node where it cannot go."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    state.pods.changed(queued("p", 2, version=5, node_selector={"pool": "other"}))
+    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+
+
+def test_a_gate_that_the_api_server_refuses_to_open_is_not_tried_for_ever() -> None:
+    """The plan is taken back, and the pod waits for another one."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    claim_all(started, state)
+    run(started.open("p", 0.0), Refused(422, "affinity"))
+    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+
+
+def test_claims_of_a_gang_with_an_open_member_are_carried_on() -> None:
+    """A pod more than the gang needs appears while the next planner takes over."""
+    members = of_gang("a"), of_gang("b")
+    state = cluster(node("n1", PAIRS), *members)
+    started = begun(state, nominates=False)
+    claim_all(started, state)
+    run(started.open("a", 0.0), Done(opened(members[0], "n1")))
+    state.pods.changed(of_gang("c"))
+    next_planner = StartedUnits(state, LIFE_SECONDS, nominates=False)
+    assert next_planner.to_take_back() == []
+    assert [[item.pod.metadata.name for item in start.assignments] for start in begun_plans(state, read(state))] == [
+        ["b"]
+    ]
 
 
 def test_a_plan_that_came_too_late_is_not_begun() -> None:

@@ -83,6 +83,14 @@ def test_what_is_planned_already_is_not_read_again() -> None:
     assert read(state, begun=frozenset({"p", "a", "b"})).units == ()
 
 
+@pytest.mark.parametrize(("least", "is_begun"), [(0, True), (1, False)], ids=["all", "one-is-enough"])
+def test_the_rest_of_a_gang_comes_first_only_while_the_gang_is_short(least: int, is_begun: bool) -> None:
+    """An elastic gang with its minimum has no claim to pass others by."""
+    state = cluster(node("n1"), bound(of_gang("a", least=least), "n1"), of_gang("b", least=least))
+    (unit,) = read(state).units
+    assert unit.is_begun == is_begun
+
+
 def test_a_gang_of_a_stateful_set_learns_what_holds_its_pods_back() -> None:
     """With OrderedReady the next pod is created once this one is ready, which it cannot be."""
     member = of_gang("p", size=2)
