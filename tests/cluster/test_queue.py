@@ -97,7 +97,7 @@ def test_a_gang_is_bound_where_it_is_planned_and_only_when_it_is_complete(queue:
     *first, last = gang("train", 4, 4, scheduler)
     queue.submit(*first)
     for name in named(first):
-        eventually(partial(says_why, queue, name, "waits for 1 more of the 4 pods of its gang"))
+        eventually(partial(says_why, queue, name, "1 of the 4 pods of its gang are missing"))
     assert gates(queue, *named(first)) == [[OURS]] * 3
     queue.submit(last)
     names = named([*first, last])
@@ -128,8 +128,8 @@ def test_gates_of_others_stay_until_their_owners_remove_them(queue: GpuCluster, 
     free, held = gang("train", 2, 8, scheduler)
     held["spec"]["schedulingGates"].append(THEIRS)
     queue.submit(free, held)
-    eventually(partial(says_why, queue, "train-1", "waits for scheduling gates of others"))
-    eventually(partial(says_why, queue, "train-0", "waits for 1 more of the 2 pods of its gang"))
+    eventually(partial(says_why, queue, "train-1", "scheduling gates of others come first"))
+    eventually(partial(says_why, queue, "train-0", "1 of the 2 pods of its gang are missing"))
     assert gates(queue, "train-0", "train-1") == [[OURS], [OURS, THEIRS]]
     queue.api.patch(f"{PODS}/train-1", {"spec": {"schedulingGates": [OURS]}})
     eventually(partial(all_bound, queue, "train-0", "train-1"))
