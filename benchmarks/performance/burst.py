@@ -1,14 +1,19 @@
-"""A burst of pods of the usual sizes: when each was created, and when it was bound."""
+"""A burst of pods of the usual sizes, in rounds of several cases: when each pod was created, and when it was bound."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from benchmarks.performance.verbs import PODS, create
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.process import Process
 from benchmarks.simulated.fleet import POD_SIZES, gpu_pod
+
+Case = TypeVar("Case")
 
 STALLED_AFTER_SECONDS = 60.0
 _AT_ONCE = 24
@@ -16,6 +21,17 @@ _AT_ONCE = 24
 
 class Stalled(Exception):
     """The scheduler bound nothing for a while; the text says how far it came, and ends with its last words."""
+
+
+def alternating(cases: Sequence[Case], rounds: int, name: Callable[[Case], str]) -> Iterator[tuple[int, Case]]:
+    """Yield the number of each round with each case, and print on stderr where this stands.
+
+    Back and forth, so that a machine that slows down meanwhile favours no case.
+    """
+    for number in range(rounds):
+        for case in cases if number % 2 == 0 else reversed(cases):
+            print(f"round {number + 1} of {rounds}: {name(case)}", file=sys.stderr, flush=True)
+            yield number, case
 
 
 async def create_pods(api: ApiClient, pods: int) -> dict[str, float]:

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.performance.burst import create_pods, until_bound
+from benchmarks.performance.burst import alternating, create_pods, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.retry_storm import cpu_percent, storm
 from benchmarks.performance.writes import pods_per_second
@@ -147,12 +147,9 @@ def measure(
     machine = describe_machine()
     end_in_order_on_signals()
     rows = []
-    for number in range(rounds):
-        # Back and forth, so that whatever slows the machine down meanwhile favours nobody.
-        for variant in variants if number % 2 == 0 else reversed(variants):
-            print(f"round {number + 1} of {rounds}: {_name(variant)}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
-                rows.append(asyncio.run(_measure(Path(folder), binaries, load, variant, number)))
+    for number, variant in alternating(variants, rounds, _name):
+        with tempfile.TemporaryDirectory(prefix="gputopo-scheduler-") as folder:
+            rows.append(asyncio.run(_measure(Path(folder), binaries, load, variant, number)))
     return {
         "rows": [asdict(row) for row in rows],
         "ratios": compare(rows),

@@ -10,7 +10,6 @@ import asyncio
 import os
 import re
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.performance.burst import STALLED_AFTER_SECONDS, Stalled, create_pods, until_bound
+from benchmarks.performance.burst import STALLED_AFTER_SECONDS, Stalled, alternating, create_pods, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.throughput import scheduler_configuration
 from benchmarks.performance.verbs import create
@@ -87,12 +86,9 @@ def measure(load: GangsLoad, rounds: int, binaries: Path) -> dict[str, Any]:
     machine = describe_machine()
     end_in_order_on_signals()
     rows = []
-    for number in range(rounds):
-        # Back and forth, so that a machine that slows down favours no case.
-        for refused_by in RefusedBy if number % 2 == 0 else reversed(RefusedBy):
-            print(f"round {number + 1} of {rounds}: refused by {refused_by}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix="gputopo-gangs-") as folder:
-                rows.append(asyncio.run(_measure(Path(folder), binaries, load, refused_by, number)))
+    for number, refused_by in alternating([*RefusedBy], rounds, lambda case: f"refused by {case}"):
+        with tempfile.TemporaryDirectory(prefix="gputopo-gangs-") as folder:
+            rows.append(asyncio.run(_measure(Path(folder), binaries, load, refused_by, number)))
     return {
         "rows": [asdict(row) for row in rows],
         "ratio": compare(rows),

@@ -96,7 +96,10 @@ class Form:
         if folds and self.headers and not self.is_wide:
             widths = _fitting(widths)
         for line in lines:
-            folded = [wrap(cell, width, break_on_hyphens=False) for cell, width in zip(line, widths, strict=True)]
+            folded = [
+                [cell] if len(cell) <= width else wrap(cell, width, break_on_hyphens=False)
+                for cell, width in zip(line, widths, strict=True)
+            ]
             for parts in zip_longest(*folded, fillvalue=""):
                 cells = [cell.ljust(width) for cell, width in zip(parts, widths, strict=True)]
                 print(_GAP.join(map(_coloured, heads, cells)).rstrip())
