@@ -27,9 +27,13 @@ class PendingPod:
     @property
     def kind(self) -> Hashable:
         """What is equal of pods that fit on the same nodes."""
+        return self.request, self.node_kind, HostDemand.of(self.pod)
+
+    @property
+    def node_kind(self) -> Hashable:
+        """What is equal of pods that labels and taints let go to the same nodes."""
         spec = self.pod.spec
-        selected = tuple(sorted((spec.node_selector or {}).items()))
-        return self.request, selected, tuple(spec.tolerations or ()), HostDemand.of(self.pod)
+        return tuple(sorted((spec.node_selector or {}).items())), tuple(spec.tolerations or ())
 
     @property
     def gpus(self) -> int:

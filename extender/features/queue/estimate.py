@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from extender.cluster.state import ClusterState
 from extender.features.queue.listing import QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
-from extender.features.queue.waiting import NotPlanned, read_queue
+from extender.features.queue.waiting import read_queue, reasons_of
 from extender.kit.clock import Instant
 from extender.planning.order import FairOrder
 from extender.planning.planned_nodes import PlannedNodes
@@ -33,14 +33,11 @@ def estimate(state: ClusterState, now: Instant) -> QueueEstimate:
     context = PlanContext(now.monotonic, PlacesOfUnits(state), lambda: finish(running_pods(state, now)))
     nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
     plan = finish(plan_units(nodes, order, context, order.charge))
-    members = {unit.key: [waiting[member.pod.metadata.uid] for member in unit.members] for unit in queue.units}
     planned = [
         QueueStanding.planned(waiting[assignment.pod.metadata.uid], assignment.node)
         for start in plan.starts
         for assignment in start.assignments
     ]
-    waits = [
-        QueueStanding.not_planned(pod, NotPlanned.of(wait)) for key, wait in plan.waits.items() for pod in members[key]
-    ]
-    others = [QueueStanding.not_planned(waiting[uid], reason) for uid, reason in queue.not_planned.items()]
-    return QueueEstimate((*planned, *waits, *others), plan.reservation)
+    reasons = reasons_of(queue, plan)
+    not_planned = [QueueStanding.not_planned(waiting[uid], reason) for uid, reason in reasons.items()]
+    return QueueEstimate((*planned, *not_planned), plan.reservation)

@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from itertools import islice
 from typing import Final, Self
 
 from extender.binding.driver import Driver
@@ -21,9 +21,10 @@ from extender.features.queue.estimate import estimate
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
+from extender.features.queue.series import BY_NAMESPACE, GANGS, GAUGES, PODS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
-from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue
+from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue, reasons_of
 from extender.inspect.notes import PodNote
 from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock, Instant
@@ -37,50 +38,10 @@ from extender.planning.planner import PlanContext, QueuePlan, Start, plan_units
 from extender.planning.queue import NodesOfCluster, on_their_way
 from extender.planning.reservations import Reservation
 from extender.planning.units import Assignment, Unit
-from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind, read_gauges
+from extender.telemetry.metrics import Figures, Metrics
 from extender.verbs.preparing import prepare_request
 from topology.effort import Allowance, Search
 
-PODS: Final = Declaration(
-    "gputopo_queue_pods",
-    "Pods of the queue, by what became of them.",
-    SeriesKind.COUNTER,
-    labels=("outcome",),
-    values=tuple(product(("planned", "opened", "not-opened", *Fate))),
-)
-GANGS: Final = Declaration(
-    "gputopo_queue_gangs",
-    "Gangs that were planned whole.",
-    SeriesKind.COUNTER,
-)
-WAITING: Final = Declaration(
-    "gputopo_queue_waiting_pods",
-    "Pods that wait in the queue, by reason.",
-    SeriesKind.GAUGE,
-    labels=("reason",),
-    values=tuple(product(WaitReason)),
-)
-BY_NAMESPACE: Final = Declaration(
-    "gputopo_queue_namespace_pods",
-    "Pods that wait in the queue, by namespace: the 32 with the most, and `*` for all others.",
-    SeriesKind.GAUGE,
-    labels=("pod_namespace",),
-)
-HALF_GANGS: Final = Declaration(
-    "gputopo_queue_half_gangs",
-    "Gangs of which some members have been bound for 60 s and others not, without a plan.",
-    SeriesKind.READ,
-)
-GAUGES: Final = read_gauges(
-    {
-        "queue_longest_wait_seconds": "Age of the oldest pod that waits in the queue; absent without one.",
-        "queue_silence_seconds": "Time since this replica last served the queue; absent where it does not plan.",
-    }
-)
-NAMESPACES: Final = 32
-"""With a series of their own: those with the most pods that wait."""
-OTHERS: Final = "*"
-"""All others together; no namespace has this name."""
 LEASE: Final = "gputopo-queue"
 """Lease of one installation; the replica that holds it plans."""
 ROUND_SECONDS: Final = 0.1
@@ -105,7 +66,7 @@ class Queue(Feature):
 
     name = "queue"
     section = QueueSettings
-    declarations = (PODS, GANGS, WAITING, BY_NAMESPACE, HALF_GANGS, *GAUGES)
+    declarations = (PODS, GANGS, WAITING, BY_NAMESPACE, *GAUGES)
     report_kind = QueueReport
 
     state: ClusterState
@@ -261,14 +222,16 @@ class Queue(Feature):
         await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
         await in_turns(self._prepare(queue))
         plan = await in_turns(self._planned(queue, now))
-        begun = [start for start in plan.starts if self.started.begin(start, self.clock().monotonic)]
-        for start in begun:
+        started_now = [start for start in plan.starts if self.started.begin(start, self.clock().monotonic)]
+        for start in started_now:
             self._say_planned(start)
         self._keep(plan.reservation, now.monotonic)
         self._explain(queue, plan)
         end = self.clock().monotonic
         took = end - now.monotonic
-        self._not_before = end + (took if begun else min(max(IDLE_SECONDS, IDLE_RATIO * took), LONGEST_IDLE_SECONDS))
+        self._not_before = end + (
+            took if started_now else min(max(IDLE_SECONDS, IDLE_RATIO * took), LONGEST_IDLE_SECONDS)
+        )
 
     def _prepare(self, queue: QueuedPods) -> Search[None]:
         """Decide on all nodes for each request, in slices."""
@@ -288,7 +251,7 @@ class Queue(Feature):
         nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
         pods = len(self.started.under_way(now.monotonic))
 
-        def started(unit: Unit) -> None:
+        def charge(unit: Unit) -> None:
             nonlocal pods
             pods += len(unit.members)
             order.charge(unit)
@@ -299,7 +262,7 @@ class Queue(Feature):
                     return
                 yield unit
 
-        return (yield from state.effort.bounded_steps(plan_units(nodes, until_enough(), context, started)))
+        return (yield from state.effort.bounded_steps(plan_units(nodes, until_enough(), context, charge)))
 
     def _may_reserve(self, now: float) -> Callable[[Unit], bool]:
         return lambda unit: unit.is_gang and (self._passed_over.get(unit.key) or 0.0) <= now
@@ -316,13 +279,7 @@ class Queue(Feature):
 
     def _explain(self, queue: QueuedPods, plan: QueuePlan) -> None:
         """Remember why each pod waits, and say it to the first of them."""
-        units = {unit.key: unit for unit in queue.units}
-        waits = {
-            member.pod.metadata.uid: NotPlanned.of(wait)
-            for key, wait in plan.waits.items()
-            for member in units[key].members
-        }
-        self.reasons = {**waits, **queue.not_planned}
+        self.reasons = reasons_of(queue, plan)
         reasons = Counter((reason.why.value,) for reason in self.reasons.values())
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
         waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
@@ -362,13 +319,6 @@ class Queue(Feature):
     @staticmethod
     async def _all(work: Iterable[Awaitable[None]]) -> None:
         await asyncio.gather(*work)
-
-
-def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
-    """Return the pods of the namespaces with the most of them, and of all others together."""
-    largest: dict[tuple[str, ...], float] = {(name,): count for name, count in pods.most_common(NAMESPACES)}
-    others = pods.total() - sum(largest.values())
-    return largest | ({(OTHERS,): others} if others else {})
 
 
 def _name_of(assignment: Assignment) -> PodName:

@@ -9,10 +9,9 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Final
 
-from extender.cluster.candidates.groups import key_of
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.state import ClusterState
-from extender.features.queue.waiting import NotPlanned, WaitReason
+from extender.features.queue.waiting import NotPlanned, WaitReason, key_of_unit
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Instant
@@ -93,7 +92,7 @@ class QueueStanding:
 class _Unit:
     """What is equal of pods that share a row."""
 
-    key: tuple[str, ...]
+    key: str
     kind: str
     name: str
     why: str
@@ -169,16 +168,15 @@ def _units(state: ClusterState, standings: Iterable[QueueStanding]) -> Iterator[
 def _unit_of(state: ClusterState, standing: QueueStanding) -> _Unit:
     pod = standing.pod
     group = state.indexes.groups.request_of(pod.uid)
-    if group is not None and group.is_gang:
-        return _Unit(key_of(pod.pod, group), "gang", group.name, standing.why)
-    return _Unit((pod.uid,), "pod", pod.key[1], standing.why)
+    kind, name = ("gang", group.name) if group and group.is_gang else ("pod", pod.key[1])
+    return _Unit(key_of_unit(pod, group), kind, name, standing.why)
 
 
 def _row(listed: _ListedUnit, now: Instant, reservation: Reservation | None) -> QueueRow:
     pods, unit = [standing.pod for standing in listed.standings], listed.unit
     created = min((since for pod in pods if (since := pod.pod.metadata.creation_timestamp)), default=None)
     seconds = now.age_seconds(created)
-    is_owner = reservation is not None and reservation.owner == "/".join(unit.key)
+    is_owner = reservation is not None and reservation.owner == unit.key
     ready_at = reservation.ready_at if reservation and is_owner else None
     return QueueRow(
         place=listed.place,

@@ -51,13 +51,13 @@ class PlacesOfUnits:
 
     def __call__(self, unit: Unit) -> Places:
         """Return the nodes where the first of its members may go, and where they stand."""
-        spec = unit.members[0].pod.spec
-        kind = tuple(sorted((spec.node_selector or {}).items())), tuple(spec.tolerations or ())
+        first = unit.members[0]
+        kind = first.node_kind
         if kind not in self._by_kind:
             locations = self.state.nodes.locations
             self._by_kind[kind] = {
                 view.name: locations[view.name]
                 for view in self.state.views.values()
-                if view.name in locations and may_go(unit.members[0].pod, view.node)
+                if view.name in locations and may_go(first.pod, view.node)
             }
         return self._by_kind[kind]

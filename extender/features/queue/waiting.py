@@ -15,7 +15,7 @@ from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
-from extender.planning.planner import Wait
+from extender.planning.planner import QueuePlan, Wait
 from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.annotations import keys
@@ -80,13 +80,13 @@ class _Member:
     since: float
 
 
-def read_queue(state: ClusterState, now: Instant, begun: Container[str]) -> Search[QueuedPods]:
+def read_queue(state: ClusterState, now: Instant, planned: Container[str]) -> Search[QueuedPods]:
     """Read the pods behind our gate.
 
     Args:
         state: The cluster.
         now: This moment; units wait in its monotonic seconds.
-        begun: UIDs of pods that are planned already.
+        planned: UIDs of pods that are planned already.
 
     """
     units, not_planned = list[Unit](), dict[str, NotPlanned]()
@@ -94,7 +94,7 @@ def read_queue(state: ClusterState, now: Instant, begun: Container[str]) -> Sear
     for number, pod in enumerate([*state.indexes.gates.queued.values()]):
         if number % READ_AT_ONCE == READ_AT_ONCE - 1:
             yield
-        if pod.uid in begun:
+        if pod.uid in planned:
             continue
         member = _read(state, pod, now)
         if isinstance(member, NotPlanned):
@@ -102,15 +102,31 @@ def read_queue(state: ClusterState, now: Instant, begun: Container[str]) -> Sear
         elif isinstance(member, Unit):
             units.append(member)
         else:
-            gangs.setdefault("/".join(key_of(pod.pod, member.group)), []).append(member)
+            gangs.setdefault(key_of_unit(pod, member.group), []).append(member)
     for key, members in gangs.items():
-        unit = _gang(state, key, members, begun)
+        unit = _gang(state, key, members, planned)
         if isinstance(unit, NotPlanned):
             not_planned |= {member.pod.uid: unit for member in members}
         else:
             units.append(unit)
         yield
     return QueuedPods(tuple(units), not_planned)
+
+
+def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
+    """Return why each pod is not planned, by UID, in the order in which they are served."""
+    units = {unit.key: unit for unit in queue.units}
+    waits = {
+        member.pod.metadata.uid: NotPlanned.of(wait)
+        for key, wait in plan.waits.items()
+        for member in units[key].members
+    }
+    return waits | {**queue.not_planned}
+
+
+def key_of_unit(pod: GpuPod, group: GroupRequest | None) -> str:
+    """Return the key of the unit that a pod is in: of its gang, or of itself alone."""
+    return "/".join(key_of(pod.pod, group)) if group and group.is_gang else pod.uid
 
 
 def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | NotPlanned:
@@ -130,15 +146,15 @@ def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | No
     return _Member(pod, wanted, context.group, since)
 
 
-def _gang(state: ClusterState, key: str, members: list[_Member], begun: Container[str]) -> Unit | NotPlanned:
-    """Return a gang whose members are there, as many as it needs; `begun`: members with a plan are not planned again."""
+def _gang(state: ClusterState, key: str, members: list[_Member], planned: Container[str]) -> Unit | NotPlanned:
+    """Return a gang whose members are there, as many as it needs; `planned`: members with a plan are not planned again."""
     group = max((member.group for member in members), key=lambda group: group.size or 0)
     if not group.size:
         return NotPlanned(WaitReason.NO_SIZE, f"nothing says how many pods its gang has: set {keys.GROUP_SIZE}")
     here = {member.pod.uid for member in members}
     others = [pod for pod in state.indexes.groups.beside(members[0].pod.uid) if pod.uid not in here]
     ended = sum(pod.pod.status.phase == "Succeeded" for pod in others)
-    placed = [pod for pod in others if pod.is_alive and (not pod.is_gated or pod.uid in begun)]
+    placed = [pod for pod in others if pod.is_alive and (not pod.is_gated or pod.uid in planned)]
     least = group.least or group.size
     needed = max(0, least - len(placed) - ended)
     if len(members) < needed:

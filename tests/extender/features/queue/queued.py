@@ -43,9 +43,9 @@ def of_gang(name: str, count: int = 2, *, size: int = 2, least: int = 0, group: 
     return queued(name, count, wants=wants, **more)  # type: ignore[arg-type]
 
 
-def read(state: ClusterState, seconds: float = 60.0, begun: frozenset[str] = frozenset()) -> QueuedPods:
+def read(state: ClusterState, seconds: float = 60.0, planned: frozenset[str] = frozenset()) -> QueuedPods:
     """Read the queue."""
-    return finish(read_queue(state, at(seconds), begun))
+    return finish(read_queue(state, at(seconds), planned))
 
 
 def claim_all(started: StartedUnits, state: ClusterState, reply: Reply | None = None) -> list[SwapLedger]:

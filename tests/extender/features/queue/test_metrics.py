@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from extender.features.queue.feature import NAMESPACES, OTHERS, by_largest
+from extender.features.queue.series import NAMESPACES, OTHERS, by_largest
 
 
 def test_namespaces_with_the_most_pods_have_series_of_their_own() -> None:

@@ -80,7 +80,7 @@ def test_the_rest_of_a_gang_is_planned_where_its_others_are() -> None:
 def test_what_is_planned_already_is_not_read_again() -> None:
     """Neither alone nor as the rest of its gang."""
     state = cluster(node("n1"), queued("p"), of_gang("a"), of_gang("b"))
-    assert read(state, begun=frozenset({"p", "a", "b"})).units == ()
+    assert read(state, planned=frozenset({"p", "a", "b"})).units == ()
 
 
 @pytest.mark.parametrize(("least", "is_begun"), [(0, True), (1, False)], ids=["all", "one-is-enough"])
