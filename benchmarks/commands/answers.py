@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -17,10 +17,10 @@ class AnswerFormat(StrEnum):
     TEXT = "text"
 
 
-OutputOption = Annotated[
-    AnswerFormat | None,
-    typer.Option("--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."),
-]
+OUTPUT: Final = typer.Option(
+    "--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."
+)
+OutputOption = Annotated[AnswerFormat | None, OUTPUT]
 
 
 def reply(output: AnswerFormat | None, document: dict[str, Any], text: str) -> None:

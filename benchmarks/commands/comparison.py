@@ -135,8 +135,7 @@ def snapshot(
     typer.echo(f"{size.nodes} nodes with GPUs, {size.pods} pods that ask for them: {folder}")
     for assumption in size.assumptions:
         how = "a guess; --node-type names another" if assumption.is_guess else "as given"
-        kind = assumption.kind
-        typer.echo(f"{assumption.nodes} nodes with {kind.gpus} × {kind.product} count as {assumption.node_type}: {how}")
+        typer.echo(f"{assumption.subject} count as {assumption.node_type}: {how}")
 
 
 def report_placement(

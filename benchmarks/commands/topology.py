@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, print_json, refuse, reply
+from benchmarks.commands.answers import OUTPUT, AnswerFormat, print_json, refuse, reply
 from benchmarks.commands.sharing import claimed_gib, shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
@@ -115,10 +115,7 @@ def plan_gpus(
         Path | None,
         typer.Option("--measured", help="Measured bandwidths to use instead of predictions, from `measure`."),
     ] = None,
-    output: Annotated[
-        PlanFormat | None,
-        typer.Option("--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."),
-    ] = None,
+    output: Annotated[PlanFormat | None, OUTPUT] = None,
 ) -> None:
     """Choose the best GPUs of one node for a pod. For a share it chooses one GPU. Exit 1 if none fits.
 

@@ -188,10 +188,10 @@ def _why_not_measured(answer: GainMeasurement) -> str:
 
 
 def _assumption(assumption: Assumption) -> str:
-    kind, how = assumption.kind, "a guess from product and number" if assumption.is_guess else "as given"
+    how = "a guess from product and number" if assumption.is_guess else "as given"
     return (
-        f"{assumption.nodes} nodes with {kind.gpus} × {_quoted(kind.product) or 'GPUs without a label'} count as "
-        f"`{_quoted(assumption.node_type)}`: {how}. Other wiring gives other figures; `--node-type` names it."
+        f"{_quoted(assumption.subject)} count as `{_quoted(assumption.node_type)}`: {how}. "
+        "Other wiring gives other figures; `--node-type` names it."
     )
 
 

@@ -62,6 +62,11 @@ class Assumption:
     is_guess: bool
     """Whether the user did not say so."""
 
+    @property
+    def subject(self) -> str:
+        """Which nodes these are, in words."""
+        return f"{self.nodes} nodes with {self.kind.gpus} × {self.kind.product or 'GPUs without a label'}"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeTypes:
