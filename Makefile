@@ -51,7 +51,7 @@ test-slow: venv ## Run the tests that need seconds of CPU each
 	$(PYTEST) -n auto --dist worksteal -m "slow and not waits and not alone"
 
 # What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
-WAITING ?= 4
+WAITING ?= 3
 
 test-waits: venv ## Run the tests that start programs and wait for them
 	$(PYTEST) -n $(WAITING) --dist loadfile -m "waits and not alone"
