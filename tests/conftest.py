@@ -31,19 +31,11 @@ _SLACK = 5.0
 _WITH_PROGRAMS = ("process", "cluster")
 """Folders of tests that start programs and wait for them."""
 
-TOGETHER = {
-    "nodes": ("tests/cluster/nodes/",),
-    "image": ("tests/image/", "tests/installed/"),
-}
-"""Folders whose tests share a control plane or an image, and fill a machine."""
-
 FIRST = (
     "tests/agent/scripted/",
     "tests/cluster/karpenter/",
     "tests/cluster/nodes/",
     "tests/cluster/test_scheduler_benchmark.py",
-    "tests/image/",
-    "tests/installed/",
     "tests/process/",
     "tests/release/",
     "tests/security/hostile/",
@@ -87,11 +79,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 class _ByControlPlane(LoadFileScheduling):
-    """`--dist loadfile`, but tests of some folders that share a control plane or an image go to one worker."""
+    """`--dist loadfile`, but all tests on real nodes go to one worker: they share a control plane, and fill a machine."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((name for name, folders in TOGETHER.items() if file.startswith(folders)), file)
+        return "tests/cluster/nodes" if file.startswith("tests/cluster/nodes/") else file
 
 
 @pytest.hookimpl(optionalhook=True)

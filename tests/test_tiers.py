@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import FIRST, TOGETHER
+from tests.conftest import FIRST
 
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = ROOT / "Makefile"
@@ -41,7 +41,7 @@ def test_test_all_runs_every_tier_but_that_of_gpus() -> None:
     assert set(targets[1].split()) == set(TIERS) - {"test-gpu"}
 
 
-@pytest.mark.parametrize("path", sorted({*FIRST, *chain.from_iterable(TOGETHER.values())}))
+@pytest.mark.parametrize("path", FIRST)
 def test_what_the_order_of_tests_names_exists(path: str) -> None:
     """A folder that is renamed would lose its place unseen."""
     assert (ROOT / path).exists()

@@ -22,7 +22,7 @@ from tests.image.container import Runc
 from tests.kubelet.double import KubeletDouble
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
-pytestmark = pytest.mark.waits
+pytestmark = pytest.mark.alone
 
 MEGABYTE = 1e6
 KUBECONFIG = "/etc/gputopo/kubeconfig"
@@ -137,11 +137,8 @@ async def test_extender_is_soon_ready(container: Runc, tmp_path: Path, figure: C
         port = free_port()
         command = ["gputopo-extender", "--set", f"listen.port={port}", "--set", f"kubernetes.kubeconfig={KUBECONFIG}"]
         url = f"http://127.0.0.1:{port}/livez"
-        starts = list[float]()
-        for _ in range(3):
-            async with container.serving(command, url, binds={tmp_path / "kubeconfig": KUBECONFIG}) as process:
-                starts.append(process.cpu_seconds())
-    seconds = min(starts)  # as the floor: both are what others disturbed least
+        async with container.serving(command, url, binds={tmp_path / "kubeconfig": KUBECONFIG}) as process:
+            seconds = process.cpu_seconds()
     ratio = seconds / floor
     figure(f"image: extender serves after {seconds:.2f} s of CPU (goal 2), {ratio:.2f} times its libraries' import")
     assert 1 < ratio <= 3

@@ -12,7 +12,7 @@ from tests.image.building import IMAGE
 from tests.manifests.helm import CHART, helm
 from tests.manifests.rendered import NAMESPACE
 
-WITHIN = "300s"
+WITHIN = "120s"
 
 
 @dataclass(frozen=True, slots=True)
