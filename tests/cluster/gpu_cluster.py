@@ -103,7 +103,9 @@ class GpuCluster:
         return decode_ledger(self.api.get(f"{NODES}/{node}")["metadata"]["annotations"][keys.LEDGER])
 
     def claims(self, node: str, pod: str) -> set[str]:
-        """Return the GPUs that a node's ledger promises to a pod."""
+        """Return the GPUs that a node's ledger promises to a pod; none before the node has a ledger."""
+        if keys.LEDGER not in self.api.get(f"{NODES}/{node}")["metadata"].get("annotations", {}):
+            return set()
         return {claim.gpu for claim in self.ledger(node).claims if claim.name == pod}
 
     def bound(self) -> list[Json]:
