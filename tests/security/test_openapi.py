@@ -124,10 +124,11 @@ def ask(url: str, operation: APIOperation[Any, Any, Any, Any], cases: int) -> in
 
 
 def ask_everything(url: str, cases: int) -> list[int]:
-    """Ask for each operation so often; return how often it was."""
-    document = requests.get(f"{url}/openapi.json", timeout=10).json()
-    schema = schemathesis.openapi.from_dict(hinted(with_verbs(document)))
-    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    """Ask for each operation so often, none left out; return how often it was."""
+    document = with_verbs(requests.get(f"{url}/openapi.json", timeout=10).json())
+    schema = schemathesis.openapi.from_dict(hinted(document))
+    operations = [operation.ok() for operation in schema.get_all_operations() if isinstance(operation, Ok)]
+    assert {operation.path for operation in operations} == set(document["paths"])
     return [ask(url, operation, cases) for operation in operations]
 
 
@@ -141,5 +142,5 @@ async def test_i6_answers_are_as_the_schema_says(
         for name in PODS:
             (await extender.api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod(name, 2))).ok()
         asked = await asyncio.to_thread(ask_everything, extender.url, cases)
-    assert len(asked) == 11 + len(VERBS)
+    assert len(asked) >= 11 + len(VERBS)
     figure(f"I6: {sum(asked):,} questions of {len(asked)} kinds")
