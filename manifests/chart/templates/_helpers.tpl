@@ -187,9 +187,24 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- toYaml (mustMerge (dict "kubernetes.io/os" "linux") .) -}}
 {{- end -}}
 
+{{/* Not empty where extenders have pods of their own. */}}
+{{- define "gputopo.extenderHasOwnPods" -}}
+{{- if or .Values.extender.service.enabled (not .Values.scheduler.enabled) }}yes{{ end -}}
+{{- end -}}
+
+{{/* Not empty where no kube-scheduler asks the extender, which then only plans the queue. */}}
+{{- define "gputopo.onlyPlans" -}}
+{{- if not (or .Values.extender.service.enabled .Values.scheduler.enabled) }}yes{{ end -}}
+{{- end -}}
+
+{{/* The scheduler that places pods with GPUs. */}}
+{{- define "gputopo.schedulerName" -}}
+{{ include "gputopo.onlyPlans" . | empty | ternary .Values.schedulerName "default-scheduler" }}
+{{- end -}}
+
 {{/* The account that the extender has: its own, or the one of the pod that it shares with kube-scheduler. */}}
 {{- define "gputopo.extenderAccount" -}}
-{{ include "gputopo.account" (list . (.Values.extender.service.enabled | ternary "extender" "scheduler")) }}
+{{ include "gputopo.account" (list . (include "gputopo.extenderHasOwnPods" . | empty | ternary "scheduler" "extender")) }}
 {{- end -}}
 
 {{/* The extender's container, but for what makes it a sidecar. */}}
