@@ -85,3 +85,18 @@ def test_what_needs_a_scheduler_of_ours_is_refused_without_it(settings: tuple[st
 def test_clusters_newer_than_the_tested_kube_scheduler_can_have_the_planner() -> None:
     """There is no image whose version has to match."""
     assert "gputopo-extender" in render(*PLANNER, cluster="v1.40.0")
+
+
+GATE = ("policies.planGate.enabled=true", "extender.config.queue.enabled=true")
+
+
+def test_nobody_gets_the_gate_unless_it_is_switched_on() -> None:
+    """Where the API server can add it; `tests/cluster/test_plan_gate.py` shows to which pods. It fails open."""
+    assert not [item for item in objects(GATE[1]) if item["metadata"]["name"] == "gputopo-plan-gate"]
+    policy, binding = (item for item in objects(*GATE) if item["metadata"]["name"] == "gputopo-plan-gate")
+    assert (policy["kind"], binding["spec"]) == ("MutatingAdmissionPolicy", {"policyName": "gputopo-plan-gate"})
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    with pytest.raises(HelmRefused, match=r"planGate needs an API server with MutatingAdmissionPolicy"):
+        render(*GATE, cluster="v1.35.0")
+    with pytest.raises(HelmRefused, match=r"planGate needs extender\.config\.queue\.enabled"):
+        render(GATE[0])

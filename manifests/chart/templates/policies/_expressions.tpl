@@ -88,15 +88,34 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* The version of MutatingAdmissionPolicy that sets the name of the scheduler, `warn` where a warning has to do, or nothing. */}}
+{{/* That some container of a pod requests one of these resources. Takes the pod as CEL, and the resources. */}}
+{{- define "gputopo.requestsGpus" -}}
+{{- $pod := index . 0 -}}
+({{ $pod }}.spec.containers + {{ $pod }}.spec.?initContainers.orValue([])).exists(container,
+container.?resources.?limits.orValue({}).exists(name,
+({{ include "gputopo.isOurs" (index . 1) }}) && string(container.resources.limits[name]) != '0'))
+{{- end -}}
+
+{{/* The namespaces of a policy, as a selector. Takes the root, and values with `namespaceSelector` and `exemptNamespaces`. */}}
+{{- define "gputopo.policyNamespaces" -}}
+{{- $exempt := append (index . 1).exemptNamespaces (index . 0).Release.Namespace | uniq }}
+{{- $selector := (index . 1).namespaceSelector }}
+{{- $namespaces := dict "matchExpressions" (concat (list (dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" $exempt)) ($selector.matchExpressions | default list)) }}
+{{- with $selector.matchLabels }}{{ $_ := set $namespaces "matchLabels" . }}{{ end }}
+{{- toYaml $namespaces }}
+{{- end -}}
+
+{{/* The newest version of MutatingAdmissionPolicy that the API server serves, or nothing. */}}
+{{- define "gputopo.mutatingApi" -}}
+{{- if ge (int (semver .Capabilities.KubeVersion.Version).Minor) 36 }}v1
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" }}v1beta1
+{{- end }}
+{{- end -}}
+
+{{/* That version where it sets the name of the scheduler, `warn` where a warning has to do, or nothing. */}}
 {{- define "gputopo.schedulerNameApi" -}}
 {{- $mode := .Values.policies.schedulerName.mode }}
-{{- $served := "" }}
-{{- if ge (int (semver .Capabilities.KubeVersion.Version).Minor) 36 }}
-{{- $served = "v1" }}
-{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" }}
-{{- $served = "v1beta1" }}
-{{- end }}
+{{- $served := include "gputopo.mutatingApi" . }}
 {{- if eq $mode "set" }}
 {{- $served | required "\npolicies.schedulerName.mode is `set`, and this API server serves no MutatingAdmissionPolicy: that is in Kubernetes 1.36, and in 1.34 and\n1.35 where --feature-gates=MutatingAdmissionPolicy=true and --runtime-config=admissionregistration.k8s.io/v1beta1=true are\nset. With `auto` a warning has to do where it is not." }}
 {{- else if eq $mode "auto" }}
