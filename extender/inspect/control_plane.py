@@ -13,11 +13,17 @@ UNKNOWN: Final = "unknown"
 """The version of an agent that does not say its own, as 0.1.0 did not."""
 GUARDS: Final = ("agent-own-node", "extender-ledger", "node-annotations", "pod-allocations", "binding-allocations")
 """The ends of the names of the policies that keep our records from being forged."""
+QUEUE_GUARD: Final = "extender-pods"
+"""The end of the name of the policy on an extender that plans the queue."""
+CLOCKS_DIFFER_SECONDS: Final = 60.0
+"""At most, of this machine and of the one that renews a Lease."""
 _OLDEST: Final = (1, 30)
 _STEERS_FROM: Final = (1, 35)
 _RISK: Final = "whoever may patch nodes or pods can forge our records"
+_QUEUE_RISK: Final = "an extender's token can change any pod"
 _INSTALL: Final = "install them (chart: `policies.enabled`); the page Security says what they keep out"
 _AGAIN: Final = "run `helm upgrade` once more, or apply manifests/rendered/policies.yaml"
+_UPGRADE: Final = "run `helm upgrade` once more, with `policies.enabled`"
 _CONTROL_PLANE_TOO_OLD: Final = (
     "upgrade the control plane: before, its Binding API has faults that gputopo cannot work around"
 )
@@ -46,13 +52,30 @@ class PolicyInfo(Answer):
 
     @property
     def guards(self) -> str | None:
-        """Which of `GUARDS` it is; `None` for one that only helps."""
-        return next((guard for guard in GUARDS if self.name.endswith(f"-{guard}")), None)
+        """Which of `GUARDS` it is, or `QUEUE_GUARD`; `None` for one that only helps."""
+        return next((guard for guard in (*GUARDS, QUEUE_GUARD) if self.name.endswith(f"-{guard}")), None)
 
     @property
     def is_at_work(self) -> bool:
         """Whether it does what it is there for."""
         return "Deny" in self.actions if self.guards else bool(self.actions)
+
+
+class PlannerInfo(Answer):
+    """Who holds the Lease of the replica that plans a queue."""
+
+    namespace: str
+    holder: str
+    """Empty: nobody."""
+    silent_seconds: float
+    """Since it has renewed the Lease."""
+    lease_seconds: float
+    """After which another one may take it."""
+
+    @property
+    def plans(self) -> bool:
+        """Whether it still holds the Lease, as far as clocks tell."""
+        return bool(self.holder) and self.silent_seconds <= self.lease_seconds + CLOCKS_DIFFER_SECONDS
 
 
 class ControlPlane(Answer):
@@ -68,6 +91,15 @@ class ControlPlane(Answer):
     """`None`: not known."""
     extender_unknown: str = ""
     """Why it is not known; empty where none was asked."""
+    planners: tuple[PlannerInfo, ...] | None = None
+    """One for each installation whose queue has been enabled; `None`: not known."""
+    planners_unknown: str = ""
+    """Why they are not known."""
+
+    @property
+    def at_work(self) -> tuple[PlannerInfo, ...]:
+        """Those that plan now."""
+        return tuple(planner for planner in self.planners or () if planner.plans)
 
 
 def troubles(plane: ControlPlane, agents: Mapping[str, str]) -> Iterator[tuple[str, str, list[str]]]:
@@ -113,7 +145,8 @@ def _of_policies(plane: ControlPlane) -> Iterator[tuple[str, str, list[str]]]:
         if refuses_nothing:
             yield f"the admission policies are not in force: {_RISK}", _INSTALL, []
         return
-    missing = [guard for guard in GUARDS if guard not in {policy.guards for policy in listed}]
+    here = {policy.guards for policy in listed}
+    missing = [guard for guard in GUARDS if guard not in here]
     idle = [policy.name for policy in listed if not policy.is_at_work]
     if len(missing) == len(GUARDS):
         yield f"there are no admission policies: {_RISK}", _INSTALL, []
@@ -121,6 +154,8 @@ def _of_policies(plane: ControlPlane) -> Iterator[tuple[str, str, list[str]]]:
         yield f"admission policies are missing ({', '.join(missing)}): {_RISK}", _AGAIN, []
     if idle:
         yield f"admission policies have no binding that acts, so they do nothing: {', '.join(idle)}", _AGAIN, []
+    if plane.at_work and QUEUE_GUARD not in here and len(missing) < len(GUARDS):
+        yield f"the queue is planned without its admission policy ({QUEUE_GUARD}): {_QUEUE_RISK}", _UPGRADE, []
     if refuses_nothing and not missing and not idle:
         yield f"the admission policies let the extender's forbidden write pass: {_RISK}", _AGAIN, []
 

@@ -36,6 +36,10 @@ _BY_OTHERS = "set spec.schedulerName (the chart: policies.schedulerName); `--sch
 _PODS_FOR_OTHERS = "pods with GPUs wait for other schedulers"
 _FOR_OTHERS = f"{_BY_OTHERS}; a pod has to be created again"
 _TO_BE_UNDERSTOOD = "`kubectl gputopo why POD` says what to correct; the pod has to be made anew"
+_NOBODY_PLANS = "pods wait in the queue and nobody plans"
+_TO_BE_PLANNED = (
+    "enable it (chart: `extender.config.queue.enabled`), or let them go: `kubectl gputopo queue open --all`"
+)
 _NAMED = 3
 """Pods that a finding names."""
 _TO_READ_CLAIMS = (
@@ -75,6 +79,8 @@ class Status(Answer):
     waiting: int
     waiting_for_others: int
     """Those of the waiting that name a scheduler which does not ask us."""
+    queued: int
+    """Pods with the scheduling gate of the queue; they do not count as waiting for a node."""
     placeholders: int
     """That ask autoscalers for a node; they count neither as pods nor as waiting."""
     placed_by_others: int
@@ -124,6 +130,10 @@ def status(
         nodes_by_finding[
             f"pods that wait and cannot be understood: {len(unread)} ({_named(unread)})", _TO_BE_UNDERSTOOD
         ] = []
+    queued = state.indexes.gates.queued
+    if queued and plane.planners is not None and not plane.at_work:
+        first = ["/".join(pod.key) for pod in islice(queued.values(), _NAMED + 1)]
+        nodes_by_finding[f"{_NOBODY_PLANS}: {len(queued)} ({_named(first)})", _TO_BE_PLANNED] = []
     if trouble := state.claims.trouble:
         nodes_by_finding[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not with_topology:
@@ -140,6 +150,7 @@ def status(
         pods=len(state.pods) - len(state.indexes.stand_ins),
         waiting=state.pods.waiting - len(state.indexes.stand_ins),
         waiting_for_others=for_others,
+        queued=len(queued),
         placeholders=len(state.indexes.stand_ins),
         placed_by_others=len(by_others),
         modes=_counted(map(_mode, with_topology)),

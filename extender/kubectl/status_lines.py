@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from extender.inspect.control_plane import ControlPlane
 from extender.inspect.status import Status
+
+_NAMED: Final = 3
 
 
 def version_lines(status: Status) -> Iterator[str]:
@@ -17,6 +20,15 @@ def version_lines(status: Status) -> Iterator[str]:
     yield f"extender: {plane.extender.version if plane.extender else _unknown(plane.extender_unknown)}"
     yield f"API server: {plane.api_server or 'not known'}"
     yield f"policies: {'; '.join(_policies(plane))}"
+    if status.queued or plane.planners:
+        yield f"queue: {status.queued} waiting; {_planner(plane)}"
+
+
+def _planner(plane: ControlPlane) -> str:
+    if plane.planners is None:
+        return f"not known who plans ({plane.planners_unknown})"
+    names = ", ".join(f"{planner.namespace}/{planner.holder}" for planner in plane.at_work[:_NAMED])
+    return f"planned by {names}" if names else "nobody plans"
 
 
 def _unknown(why: str) -> str:

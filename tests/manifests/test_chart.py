@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from extender.cluster.objects.group_sizes import ROWS
-from extender.features.queue.feature import LEASE
+from extender.config.defaults import QUEUE_LEASE
 from tests.manifests.helm import CHART, HelmRefused, configuration, helm, render
 from tests.manifests.rendered import outdated
 
@@ -103,7 +103,7 @@ def test_only_an_extender_with_a_queue_may_hold_its_lease() -> None:
     role = objects["Role", "gputopo-extender-queue"]
     assert role["metadata"]["namespace"] == "elsewhere"
     [_, held] = role["rules"]
-    assert (held["resourceNames"], held["verbs"]) == ([LEASE], ["get", "patch"])
+    assert (held["resourceNames"], held["verbs"]) == ([QUEUE_LEASE], ["get", "patch"])
     assert re.search(r"agents:\n +namespace: elsewhere\n", rendered)
     assert "gputopo-extender-queue" not in render()
 

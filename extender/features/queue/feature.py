@@ -14,6 +14,7 @@ from extender.binding.driver import Driver
 from extender.binding.intents import Step
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
@@ -42,8 +43,6 @@ from extender.telemetry.metrics import Figures, Metrics
 from extender.verbs.preparing import prepare_request
 from topology.effort import Allowance, Search
 
-LEASE: Final = "gputopo-queue"
-"""Lease of one installation; the replica that holds it plans."""
 ROUND_SECONDS: Final = 0.1
 HALF_SECONDS: Final = 5.0
 """Between two looks for half gangs."""
@@ -118,7 +117,7 @@ class Queue(Feature):
             settings,
             core.lock_of,
             core.config.reconcile.orphan_after,
-            Leadership(core.watching.api.send, core.clock, core.config.agents.namespace, LEASE, identity),
+            Leadership(core.watching.api.send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
         )
 
     def rounds(self) -> Iterable[Round]:

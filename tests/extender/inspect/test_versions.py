@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
-from extender.inspect.control_plane import GUARDS, ControlPlane, ExtenderInfo, PolicyInfo
+from extender.inspect.control_plane import GUARDS, QUEUE_GUARD, ControlPlane, ExtenderInfo, PlannerInfo, PolicyInfo
 from extender.inspect.status import Status, status
 from extender.kubectl.status_lines import version_lines
-from tests.extender.builders import cluster, node
+from tests.extender.builders import cluster, node, pod
 from tests.manifests.rendered import FOLDER
+from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
 from topology.node.status import NodeGpuStatus
 
@@ -137,3 +139,67 @@ def test_what_is_not_known_is_said_with_how_to_learn_it() -> None:
     asked = list(version_lines(told(extender="0.2.0", api_server="v1.36.2", policies=ALL_BOUND)))
     assert asked[1] == "agents: 0.2.0 on 1"
     assert asked[3:] == ["extender: 0.2.0", "API server: v1.36.2", "policies: 5 of 5 bound"]
+
+
+PLANNER = PlannerInfo(namespace="gputopo-system", holder="host:8888", silent_seconds=3.0, lease_seconds=15.0)
+GONE = PLANNER.model_copy(update={"silent_seconds": 600.0})
+OF_QUEUE = PolicyInfo(name=f"gputopo-{QUEUE_GUARD}", actions=("Deny",))
+WITHOUT_POLICY = (
+    "the queue is planned without its admission policy (extender-pods): an extender's token can change any pod"
+)
+IDLE = "admission policies have no binding that acts, so they do nothing: gputopo-extender-pods"
+
+
+@pytest.mark.parametrize(
+    ("planners", "policies", "what"),
+    [
+        ((), ALL_BOUND, []),
+        ((GONE,), ALL_BOUND, []),
+        ((PLANNER,), ALL_BOUND, [WITHOUT_POLICY]),
+        ((PLANNER,), (*ALL_BOUND, OF_QUEUE), []),
+        ((PLANNER,), (*ALL_BOUND, OF_QUEUE.model_copy(update={"actions": ("Audit",)})), [IDLE]),
+        ((PLANNER,), (), ["there are no admission policies: whoever may patch nodes or pods can forge our records"]),
+        ((PLANNER,), None, []),
+        (None, ALL_BOUND, []),
+    ],
+)
+def test_where_a_queue_is_planned_its_policy_has_to_be_in_force(
+    planners: tuple[PlannerInfo, ...] | None, policies: tuple[PolicyInfo, ...] | None, what: list[str]
+) -> None:
+    """The chart installs it with the queue only."""
+    assert [each for each, _ in found(told(planners=planners, policies=policies))] == what
+
+
+def queue_of(pods: int, **plane: object) -> Status:
+    """Return the status of a cluster where pods wait in the queue."""
+    gate = [{"name": keys.PLAN_GATE}]
+    waiting = (pod(f"p{number}") for number in range(pods))
+    queued = [replace(waits, spec=replace(waits.spec, scheduling_gates=gate)) for waits in waiting]
+    state = cluster(node("n1", status=encode_status(NodeGpuStatus(1, agent_version="0.2.0"))), *queued)
+    return status(state, plane=ControlPlane(**plane))
+
+
+@pytest.mark.parametrize(
+    ("planners", "who", "is_found"),
+    [
+        ((PLANNER,), "planned by gputopo-system/host:8888", False),
+        ((GONE,), "nobody plans", True),
+        ((), "nobody plans", True),
+        (None, "not known who plans (no right to list leases)", False),
+    ],
+)
+def test_pods_that_wait_in_a_queue_that_nobody_plans_are_told(
+    planners: tuple[PlannerInfo, ...] | None, who: str, is_found: bool
+) -> None:
+    """With a few of their names; where nothing waits, nobody has to plan."""
+    unknown = "" if planners is not None else "no right to list leases"
+    seen = queue_of(5, planners=planners, planners_unknown=unknown)
+    assert (seen.queued, list(version_lines(seen))[-1]) == (5, f"queue: 5 waiting; {who}")
+    what = "pods wait in the queue and nobody plans: 5 (ml/p0, ml/p1, ml/p2, …)"
+    assert [each for each, _ in found(seen)] == [what] * is_found
+    assert found(queue_of(0, planners=planners)) == []
+
+
+def test_nothing_is_said_of_a_queue_that_nobody_uses() -> None:
+    """As where it is not enabled."""
+    assert not [line for line in version_lines(queue_of(0, planners=())) if line.startswith("queue")]

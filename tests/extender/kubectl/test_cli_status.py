@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from benchmarks.simulated.fleet import SimulatedNode, agent_annotations, node_object
-from extender.inspect.control_plane import GUARDS, ControlPlane, ExtenderInfo, PolicyInfo
+from extender.inspect.control_plane import GUARDS, ControlPlane, ExtenderInfo, PlannerInfo, PolicyInfo
+from extender.kit.clock import Instant
 from extender.kubectl.control_plane import control_plane
 from extender.kubectl.snapshot import Snapshot
 from extender.kubernetes.reflector import Unavailable
@@ -24,6 +25,7 @@ from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
 
 VERSION, POLICIES, BINDINGS = "/version", "validatingadmissionpolicies", "validatingadmissionpolicybindings"
+LEASES, NOW = "leases", Instant(monotonic=0.0, wall=1_000_000_000.0)
 NAMES = ("gputopo-agent-own-node", "gputopo-pod-allocations")
 ANSWERS: Mapping[str, tuple[int, object]] = {
     VERSION: (200, {"major": "1", "gitVersion": "v1.36.2"}),
@@ -38,6 +40,7 @@ ANSWERS: Mapping[str, tuple[int, object]] = {
             ]
         },
     ),
+    LEASES: (200, {"items": []}),
 }
 
 
@@ -57,7 +60,7 @@ def api(**other: tuple[int, object] | None) -> Send:
 
 async def test_policies_are_listed_with_what_their_bindings_do() -> None:
     """Of all bindings together; a binding of somebody else's policy is none of ours."""
-    told = await control_plane(api())
+    told = await control_plane(api(), NOW)
     assert told.api_server == "v1.36.2"
     assert told.policies == (
         PolicyInfo(name=NAMES[0], actions=()),
@@ -78,14 +81,47 @@ async def test_policies_are_listed_with_what_their_bindings_do() -> None:
 )
 async def test_policies_that_cannot_be_listed_are_not_known(answer: tuple[int, object] | None, why: str) -> None:
     """They are not called missing, and the rest is told."""
-    told = await control_plane(api(**{BINDINGS: answer}))
+    told = await control_plane(api(**{BINDINGS: answer}), NOW)
     assert (told.api_server, told.policies, told.policies_unknown) == ("v1.36.2", None, why)
 
 
 async def test_an_api_server_that_does_not_say_its_version_has_its_policies_listed() -> None:
     """One question does not hang on another."""
-    told = await control_plane(api(**{VERSION: (403, {})}))
+    told = await control_plane(api(**{VERSION: (403, {})}), NOW)
     assert (told.api_server, len(told.policies or ())) == (None, 2)
+
+
+def lease(namespace: str, holder: str | None, renewed: str | None, seconds: int = 15) -> Mapping[str, object]:
+    """Return a Lease of a queue as the API server lists it."""
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": renewed}
+    return {"metadata": {"name": "gputopo-queue", "namespace": namespace}, "spec": spec}
+
+
+async def test_the_holder_of_a_lease_that_is_renewed_plans() -> None:
+    """A Lease that nobody holds, or has renewed for long, says that nobody plans; clocks may differ by a minute."""
+    renewed, long_ago = "2001-09-09T01:46:10.000000Z", "2001-09-09T01:45:00.000000Z"
+    leases = [
+        lease("gputopo-system", "host:8888", renewed),
+        lease("slow-clock", "host", "2001-09-09T01:45:30.000000Z"),
+        lease("dead", "host", long_ago, seconds=100_000),
+        lease("given-up", "", renewed),
+        lease("never", None, None),
+    ]
+    plane = await control_plane(api(**{LEASES: (200, {"items": leases})}), NOW)
+    assert plane.planners is not None
+    assert plane.planners[0] == PlannerInfo(
+        namespace="gputopo-system", holder="host:8888", silent_seconds=30.0, lease_seconds=15.0
+    )
+    assert [planner.namespace for planner in plane.at_work] == ["gputopo-system", "slow-clock", "dead"]
+    later = await control_plane(api(**{LEASES: (200, {"items": leases})}), Instant(0.0, NOW.wall + 100))
+    assert later.at_work == ()
+
+
+async def test_who_may_not_list_leases_hears_that_the_planner_is_not_known() -> None:
+    """The rest is told."""
+    plane = await control_plane(api(**{LEASES: (403, {})}), NOW)
+    assert (plane.planners, plane.planners_unknown) == (None, "no right to list leases")
+    assert plane.policies is not None
 
 
 def kept(folder: Path) -> Path:
