@@ -20,9 +20,14 @@ def objects(*settings: str) -> list[dict[str, Any]]:
     return [item for item in yaml.safe_load_all(render(*settings)) if item]
 
 
+def installed(*settings: str) -> list[dict[str, Any]]:
+    """Return what an installation creates, without hooks."""
+    return [item for item in objects(*settings) if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
+
+
 def test_the_planner_runs_without_a_kube_scheduler() -> None:
     """One Deployment, without Service and certificates; nothing has kube-scheduler's image or account."""
-    rendered = objects(*PLANNER)
+    rendered = installed(*PLANNER)
     [deployment] = (item for item in rendered if item["kind"] == "Deployment")
     spec = deployment["spec"]["template"]["spec"]
     assert deployment["metadata"]["name"] == "gputopo-extender" and deployment["spec"]["replicas"] == 2
@@ -39,7 +44,7 @@ def test_the_planner_has_the_queues_rights_and_binds_no_pods() -> None:
     rights = rights_of_extender(render(*PLANNER))
     beside = rights_of_extender(render("extender.config.queue.enabled=true"))
     assert rights == {right: verbs for right, verbs in beside.items() if right != ("", "pods/binding")}
-    bindings = [item for item in objects(*PLANNER) if item["kind"] == "ClusterRoleBinding"]
+    bindings = [item for item in installed(*PLANNER) if item["kind"] == "ClusterRoleBinding"]
     assert {item["roleRef"]["name"] for item in bindings} == {"gputopo-agent", "gputopo-extender"}
 
 
@@ -100,3 +105,19 @@ def test_nobody_gets_the_gate_unless_it_is_switched_on() -> None:
         render(*GATE, cluster="v1.35.0")
     with pytest.raises(HelmRefused, match=r"planGate needs extender\.config\.queue\.enabled"):
         render(GATE[0])
+
+
+def test_only_an_uninstallation_of_a_queue_opens_gates() -> None:
+    """By hooks, after the deletion. The Job has our image, and its account no other right than to list and patch pods."""
+    queue = "extender.config.queue.enabled=true"
+    assert "open-gates" not in render()
+    assert "open-gates" not in render(queue, "extender.openGatesOnUninstall=false")
+    hooks = [item for item in objects(queue) if item["metadata"]["name"] == "gputopo-open-gates"]
+    assert {item["metadata"]["annotations"]["helm.sh/hook"] for item in hooks} == {"post-delete"}
+    kinds = {item["kind"]: item for item in hooks}
+    assert kinds.keys() == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    assert kinds["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}]
+    spec = kinds["Job"]["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == "gputopo-open-gates"
+    assert [container["command"] for container in spec["containers"]] == [["kubectl-gputopo", "queue", "open", "--all"]]
+    assert all(image.startswith("gputopo:") for image in (container["image"] for container in spec["containers"]))

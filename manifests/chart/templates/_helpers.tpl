@@ -316,3 +316,37 @@ spec:
       from: {{- toYaml . | nindent 8 }}
     {{- end }}
 {{- end -}}
+
+{{/* A pod of a hook, but for its containers. Takes the root and the name of its account. */}}
+{{- define "gputopo.hookPodSpec" -}}
+{{- $root := index . 0 -}}
+restartPolicy: Never
+serviceAccountName: {{ index . 1 }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- if $root.Values.openshift.enabled }}
+  # OpenShift chooses the user itself.
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+  {{- else }}
+  {{- include "gputopo.podSecurityContext" $root | nindent 2 }}
+  {{- end }}
+nodeSelector: {{- include "gputopo.nodeSelector" $root.Values.scheduler.nodeSelector | nindent 2 }}
+{{- with $root.Values.scheduler.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The container of a hook, but for its name and command. */}}
+{{- define "gputopo.hookContainer" -}}
+image: {{ include "gputopo.image" (list .Values.image .Chart.AppVersion) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext: {{- include "gputopo.containerSecurityContext" . | nindent 2 }}
+resources:
+  requests: {cpu: 100m, memory: 128Mi}
+  limits: {memory: 256Mi}
+{{- end -}}
