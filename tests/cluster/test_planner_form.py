@@ -1,5 +1,6 @@
 """The queue without a kube-scheduler of the chart: its planner, with its own rights only, and the cluster's own scheduler."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
 from tests.cluster.test_rbac import ACCOUNTS, EXTENDER, EXTENDERS, NOBODY, rules
+from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
 from tests.manifests.test_chart_planner import PLANNER
 from topology.annotations import keys
@@ -57,6 +59,11 @@ def test_the_clusters_own_scheduler_binds_a_gang_where_it_is_planned(installed: 
 
         eventually(are_placed)
         installed.stop_schedulers()
+        said = invoke(
+            "status", "--kubeconfig", str(installed.kubeconfig()), "--scheduler-name=default-scheduler"
+        ).stdout
+    assert re.search(rf"^queue: 0 waiting; planned by {NAMESPACE}/", said, re.MULTILINE)
+    assert "nothing needs you" in said
     pods = installed.admin.list(PODS)
     assert {pod["spec"]["schedulerName"] for pod in pods} == {"default-scheduler"}
     assert [pod["spec"]["nodeName"] for pod in pods] == [pod["metadata"]["annotations"][keys.PLANNED] for pod in pods]
