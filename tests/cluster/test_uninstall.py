@@ -22,7 +22,7 @@ from topology.annotations import keys
 OURS, THEIRS = {"name": keys.PLAN_GATE}, {"name": "kueue.x-k8s.io/admission"}
 ELSEWHERE = "/api/v1/namespaces/ml/pods"
 IN_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
-KINDS = "deployments,jobs,serviceaccounts,configmaps,roles,rolebindings,clusterroles,clusterrolebindings"
+KINDS = "deployments,jobs,serviceaccounts,configmaps,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies"
 SELECTOR = "--selector=app.kubernetes.io/instance=gputopo"
 
 

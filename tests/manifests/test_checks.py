@@ -8,7 +8,8 @@ import pytest
 
 from tests.cluster.binaries import NEWEST, kubernetes_version
 from tests.manifests.checks import conform, lint_chart
-from tests.manifests.helm import CHART, helm
+from tests.manifests.helm import CHART, helm, render
+from tests.manifests.test_chart_planner import GATE, PLANNER
 from tests.manifests.test_chart_pods import ALL, sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here", "checks_are_here")]
@@ -28,6 +29,13 @@ def test_kubernetes_knows_all_fields_of_the_chart(pins: str, tmp_path: Path) -> 
     assert rejected(objects, tmp_path, pins) == []
     [(name, fault)] = rejected(objects.replace("revisionHistoryLimit: 3", "revisionLimit: 3"), tmp_path, pins)
     assert name == "gputopo-agent" and "revisionLimit" in fault
+
+
+def test_kubernetes_knows_all_fields_of_the_planner(tmp_path: Path) -> None:
+    """Without a kube-scheduler, with the policy that adds the gate and the hook that opens it."""
+    objects = render(*PLANNER, *GATE)
+    assert "kind: MutatingAdmissionPolicy\n" in objects and "helm.sh/hook: post-delete\n" in objects
+    assert rejected(objects, tmp_path, NEWEST) == []
 
 
 def test_chart_testing_accepts_the_chart(tmp_path: Path) -> None:
