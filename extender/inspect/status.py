@@ -132,8 +132,8 @@ def status(
         ] = []
     queued = state.indexes.gates.queued
     if queued and plane.planners is not None and not plane.at_work:
-        first = ["/".join(pod.key) for pod in islice(queued.values(), _NAMED + 1)]
-        nodes_by_finding[f"{_NOBODY_PLANS}: {len(queued)} ({_named(first)})", _TO_BE_PLANNED] = []
+        names = ["/".join(pod.key) for pod in islice(queued.values(), _NAMED + 1)]
+        nodes_by_finding[f"{_NOBODY_PLANS}: {len(queued)} ({_named(names)})", _TO_BE_PLANNED] = []
     if trouble := state.claims.trouble:
         nodes_by_finding[f"{_CLAIMS_UNREAD}: {trouble}", _TO_READ_CLAIMS] = []
     if not with_topology:
