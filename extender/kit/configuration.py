@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from extender.kit.nearest import did_you_mean
 from extender.kit.settings import Section, read_mapping
 from extender.kit.yaml_text import read_yaml
 
@@ -157,7 +157,7 @@ def _unquoted(text: str) -> str:
 def _unknown(given: Iterable[str], variables: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(given):
         if name.startswith(PREFIX) and name not in variables and name not in OTHER_VARIABLES:
-            yield f"{name}: unknown variable{_nearest(name, variables)}"
+            yield f"{name}: unknown variable{did_you_mean(name, variables)}"
 
 
 def _problems(error: ValidationError, sources: Mapping[_Path, str], file: str, names: Iterable[str]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _problems(error: ValidationError, sources: Mapping[_Path, str], file: str, n
         path = ".".join(map(str, location))
         source = next((sources[above] for above in _upwards(location) if above in sources), file)
         if problem["type"] == "extra_forbidden":
-            reason = f"unknown key{_nearest(path, names)}"
+            reason = f"unknown key{did_you_mean(path, names)}"
         else:
             reason = problem["msg"].removeprefix("Value error, ")
         yield ": ".join(filter(None, (source, path, reason)))
@@ -174,8 +174,3 @@ def _problems(error: ValidationError, sources: Mapping[_Path, str], file: str, n
 
 def _upwards(location: tuple[str | int, ...]) -> Iterator[Any]:
     return (location[:length] for length in range(len(location), 0, -1))
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    nearest = get_close_matches(name, names, 1, 0.8)
-    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -10,10 +10,9 @@ Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
@@ -22,8 +21,8 @@ from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.drift import drift
 from extender.inspect.fragmentation import fragmentation
-from extender.inspect.inspection import Explanation, NodeList
-from extender.inspect.pods import namespaces_with, pod_list, what_counts
+from extender.inspect.inspection import Explanation, NodeDetail, NodeList
+from extender.inspect.pods import pod_list
 from extender.inspect.status import status
 from extender.inspect.what_if import what_if
 from extender.inspect.why import Why, why
@@ -34,6 +33,7 @@ from extender.kubectl.form import Form, Output, say
 from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.job_deadline import with_deadline
+from extender.kubectl.missing import no_node, no_pod
 from extender.kubectl.options import (
     Context,
     File,
@@ -62,10 +62,11 @@ from extender.kubectl.output import (
     print_why,
 )
 from extender.kubectl.queue import show_queue
-from extender.kubectl.reading import StateSource, ask, control_plane, fail, kubeconfig, read_cluster, say_no
+from extender.kubectl.reading import StateSource, ask, control_plane, fail, kubeconfig, read_cluster
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import AgentReadings, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
+from extender.verbs.ranking import NOT_KNOWN
 from topology.annotations import keys
 
 Told = TypeVar("Told", Explanation, Why)
@@ -117,12 +118,12 @@ def node(
     name: Name,
 ) -> None:
     """Show the links of a node, and who has its GPUs. It also shows the bandwidth of the free ones."""
-    detail = source.answer(
-        lambda url: extender_client.node(url, name), lambda: inspection.node(source.state(), name, source.now)
-    )
-    if detail is None:
-        say_no(f"no node {name}")
-    print_node(detail, form)
+
+    def estimate() -> NodeDetail:
+        state = source.state()
+        return inspection.node(state, name, source.now) or no_node(name, state)
+
+    print_node(source.answer(lambda url: extender_client.node(url, name) or no_node(name, url), estimate), form)
 
 
 @verb(app, LOOK, without=("scheduler_names", "tolerated_taints"))
@@ -152,16 +153,15 @@ def pod(
 
     def explained(state: ClusterState) -> Explanation:
         explanation = _as_estimate(inspection.explain(state, within, name, source.now), state, source.now)
-        return explanation or _no_pod(source, within, name, namespaces_with(state, name))
+        return explanation or no_pod(within, name, state, source.resource)
 
     if watch:
         source.follow(lambda state: print_pod(explained(state), form))
         return
     explanation = source.answer(
-        lambda url: extender_client.explain(url, within, name), lambda: explained(source.state())
+        lambda url: extender_client.explain(url, within, name) or no_pod(within, name, url, source.resource),
+        lambda: explained(source.state()),
     )
-    if explanation is None:
-        _no_pod_there(source, within, name)
     print_pod(explanation, form)
     _end(explanation)
 
@@ -180,13 +180,16 @@ def why_not(
     def estimate() -> Why:
         state = source.state()
         if node and node not in state.views:
-            say_no(f"no node {node}")
+            no_node(node, state)
         answer = why(state, within, name, source.now, node=node, limit=max(1, len(state.views)))
-        return _as_estimate(answer, state, source.now) or _no_pod(source, within, name, namespaces_with(state, name))
+        return _as_estimate(answer, state, source.now) or no_pod(within, name, state, source.resource)
 
-    answer = source.answer(lambda url: extender_client.why(url, within, name, node), estimate)
-    if answer is None:
-        _no_pod_there(source, within, name)
+    def answered(url: str) -> Why:
+        answer = extender_client.why(url, within, name, node) or no_pod(within, name, url, source.resource)
+        is_of_no_node = node and any(verdict.message == NOT_KNOWN.message for verdict in answer.nodes)
+        return no_node(node, url) if is_of_no_node else answer
+
+    answer = source.answer(answered, estimate)
     answer = with_deadline(source, answer)
     print_why(answer, form)
     _end(answer)
@@ -295,7 +298,7 @@ def show_use(
     heard, state = _heard(source, name), source.state()
     names = [node for node in inspection.node_names(state) if name in ("", node)]
     if name and not names:
-        say_no(f"no node {name}")
+        no_node(name, state)
     usage = top(inspection.nodes(state, names, source.now), heard, idle=idle)
     print_top(usage, form)
     if names and not heard.told:
@@ -371,21 +374,6 @@ def _as_estimate(answer: Told | None, state: ClusterState, now: Instant) -> Told
 
     notes = (kind.note_without(state, pod, now, is_off=False) for kind in FEATURES) if pod else ()
     return answer.model_copy(update={"estimate": answer.pod.node is None, "notes": tuple(filter(None, notes))})
-
-
-def _no_pod_there(source: StateSource, namespace: str, name: str) -> NoReturn:
-    """End with the no of an extender, which knows the pods of other namespaces."""
-    here = source.answer(
-        lambda url: extender_client.namespaces_with(url, name), lambda: namespaces_with(source.state(), name)
-    )
-    _no_pod(source, namespace, name, here)
-
-
-def _no_pod(source: StateSource, namespace: str, name: str, elsewhere: Sequence[str]) -> NoReturn:
-    """End with a no; somebody who forgot the namespace is told where there is such a pod."""
-    whole, slices, shares = what_counts(source.resource)
-    hint = f"; there is one in {', '.join(elsewhere)}: say -n {elsewhere[0]}" if elsewhere else ""
-    say_no(f"no pod {namespace}/{name} asks for {whole}, {slices} or {shares}{hint}")
 
 
 def _pod_name(text: str, namespace: str) -> tuple[str, str]:

@@ -9,9 +9,11 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.kinds import Node
-from extender.kubernetes.documents import decoder, message_of
+from extender.kit.nearest import did_you_mean
+from extender.kubernetes.documents import BrokenStream, Expired, decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.reflector import Unavailable, list_objects
 from extender.kubernetes.rest import Request
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
@@ -52,7 +54,7 @@ async def say(config: Kubeconfig, node: str, gpus: Collection[str], override: Ov
         for _ in range(_TRIES):
             status, body = await api.send(Request("GET", path))
             if status == 404:
-                raise NoSuchNode(f"no node {node}")
+                raise NoSuchNode(f"no node {node}{did_you_mean(node, await _names(api))}")
             if status != 200:
                 raise OverrideRefused(f"node {node}: {message_of(body)}")
             current = decoder(Node)(body)
@@ -69,6 +71,16 @@ async def say(config: Kubeconfig, node: str, gpus: Collection[str], override: Ov
             if status != 409:
                 break
         raise OverrideRefused(f"node {node}: {message_of(body)}")
+
+
+async def _names(api: KubeApi) -> list[str]:
+    """Return the names of all nodes; none where they may not be listed."""
+    try:
+        return [
+            node.metadata.name for node in (await list_objects(api.resource("/api/v1/nodes"), decoder(Node))).objects
+        ]
+    except (Unavailable, BrokenStream, Expired):
+        return []
 
 
 def _patch(path: str, node: Node, overrides: Overrides) -> Request:

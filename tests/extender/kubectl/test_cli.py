@@ -87,6 +87,30 @@ async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str
     ]
 
 
+async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    """Of nodes and of the namespace's pods, by an extender and by the annotations alike; a name like no other is not."""
+    node, pod = "; did you mean dgx-a100-rack2?\n", "; did you mean train?\n"
+    asked = {
+        ("node", "dgx-a100-rack1"): node,
+        ("why", "train", "--node", "dgx-a100-rack1"): node,
+        ("pod", "trian"): pod,
+        ("why", "trian"): pod,
+        ("why", "serve"): " or gputopo.dev/gpu-memory-gib\n",
+    }
+    of_no_extender = {("top", "dgx-a100-rack1"): node, ("cordon-gpu", "dgx-a100-rack1", "0"): node}
+    async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
+        await join(api, [SimulatedNode("dgx-a100-rack2", "dgx-a100"), SimulatedNode("t4", "t4-4")])
+        (await api.call("POST", PODS, gpu_pod("train", 1, {}, schedulerName="gputopo"))).ok()
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+            for words, end in (asked | of_no_extender).items():
+                for source in ((), ("--extender", extender.url))[: 1 + (words in asked)]:
+                    answer = await asyncio.to_thread(invoke, *words, *here, *source)
+                    assert (answer.exit_code, answer.stdout) == (1, "")
+                    assert answer.stderr.endswith(end), (words, answer.stderr)
+
+
 async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
     """For every command."""
     for arguments in (("nodes",), ("node", "n1"), ("pod", "waits")):
