@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.commands.answers import print_json, refuse
+from benchmarks.commands.answers import AnswerFormat, print_json, refuse
 from benchmarks.commands.sharing import shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 _SHARE = re.compile(r"([1-9]\d{0,2})=(\d{1,6}(?:\.\d{1,6})?)")
 
 
-class OptimumFormat(StrEnum):
-    """What `optimum` prints."""
-
-    JSON = "json"
-    TABLE = "table"
-
-
 def optimum(
     source: Annotated[str, typer.Argument(help="A catalogue name, or another source that `show` reads.")],
     load: Annotated[float, typer.Option("--load", help="Requested GPUs on average, divided by existing GPUs.")],
@@ -39,7 +31,7 @@ def optimum(
     policies: Annotated[
         str | None, typer.Option("--policies", help="Policies to compare, with commas between.")
     ] = None,
-    output: Annotated[OptimumFormat, typer.Option("--output", "-o")] = OptimumFormat.TABLE,
+    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Compute the optimum, and the distance from it. The best rule never refuses what fits.
 
@@ -63,7 +55,7 @@ def optimum(
         refuse(str(wrong))
     except TooManyStates as many:
         refuse(f"{source}: {many}")
-    if output is OptimumFormat.JSON:
+    if output is AnswerFormat.JSON:
         print_json({"rows": [_row(each) for each in outcomes], "machine": describe_machine()})
     else:
         print(_table(outcomes))

@@ -106,7 +106,7 @@ def nodes(
         return NodeList(nodes=tuple(inspection.nodes(state, inspection.node_names(state), source.now)))
 
     if watch:
-        source.follow(lambda state: print_nodes(listed(state), form))
+        source.follow(lambda state: print_nodes(listed(state), form), form)
     else:
         print_nodes(source.answer(extender_client.nodes, lambda: listed(source.state())), form)
 
@@ -156,7 +156,7 @@ def pod(
         return explanation or no_pod(within, name, state, source.resource)
 
     if watch:
-        source.follow(lambda state: print_pod(explained(state), form))
+        source.follow(lambda state: print_pod(explained(state), form), form)
         return
     explanation = source.answer(
         lambda url: extender_client.explain(url, within, name) or no_pod(within, name, url, source.resource),

@@ -22,24 +22,30 @@ _SECONDS: Final = 1.0
 
 
 class Printed:
-    """Prints what is new since the last time, line by line."""
+    """Prints what is new since the last time: line by line, or a whole document."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_document: bool = False) -> None:
+        self._is_document = is_document
         self._before: frozenset[str] = frozenset()
 
     def print(self, show: Callable[[], None]) -> None:
-        """Print the lines of `show` that it did not print the last time."""
+        """Print the lines of `show` that it did not print the last time; of a document all lines, if any is new or gone."""
         with redirect_stdout(io.StringIO()) as said:
             show()
-        lines = said.getvalue().splitlines()
+        text = said.getvalue()
+        lines = [text.rstrip("\n")] if self._is_document else text.splitlines()
         for line in lines:
             if line not in self._before:
                 print(line, flush=True)
         self._before = frozenset(lines)
 
 
-async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[ClusterState], None]) -> NoReturn:
+async def follow(
+    config: Kubeconfig, state: ClusterState, show: Callable[[ClusterState], None], *, is_document: bool = False
+) -> NoReturn:
     """Print what `show` prints of the cluster, read into the empty `state`, and again the lines that change, until cancelled.
+
+    With `is_document` the whole is printed again.
 
     Raises `Unavailable` where the cluster cannot be read at the start; later it is waited for. Raises whatever a watch dies of:
     what is printed then would be old, and nobody could see it.
@@ -54,7 +60,7 @@ async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[Cluste
         reflectors.append(Reflector("pods", all_pods, Pod, feed, keep=feed.keep, peers=reflectors))
         await _add_devices(reflectors, api, state)
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
-        tasks.append(asyncio.create_task(_keep_printing(reflectors, state, show)))
+        tasks.append(asyncio.create_task(_keep_printing(reflectors, state, show, Printed(is_document=is_document))))
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await ended.pop()
@@ -65,11 +71,10 @@ async def follow(config: Kubeconfig, state: ClusterState, show: Callable[[Cluste
 
 
 async def _keep_printing(
-    reflectors: list[Reflector[Any]], state: ClusterState, show: Callable[[ClusterState], None]
+    reflectors: list[Reflector[Any]], state: ClusterState, show: Callable[[ClusterState], None], printed: Printed
 ) -> NoReturn:
     await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
     state.claims.hear(True)
-    printed = Printed()
     while True:
         printed.print(lambda: show(state))
         await asyncio.sleep(_SECONDS)

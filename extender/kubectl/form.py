@@ -52,6 +52,11 @@ class Form:
         """Whether the columns are wanted that most people do not need."""
         return self.output is Output.WIDE
 
+    @property
+    def is_document(self) -> bool:
+        """Whether one document is wanted, for a program."""
+        return self.output in (Output.JSON, Output.YAML)
+
     def document(self, answer: Answer, names: Iterable[str]) -> bool:
         """Print an answer as a document or as names; returns whether that was wanted."""
         if self.output is Output.JSON:

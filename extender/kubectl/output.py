@@ -93,7 +93,7 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if node.link_faults:
         form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
         say()
-    form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets))
+    form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets), empty="no GPU is free")
 
 
 def _say_facts(node: NodeDetail) -> None:

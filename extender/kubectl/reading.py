@@ -28,7 +28,7 @@ from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubectl.following import follow
-from extender.kubectl.form import say
+from extender.kubectl.form import Form, say
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, Expired, decoder
 from extender.kubernetes.kube import KubeApi
@@ -90,12 +90,12 @@ class StateSource:
             return self.place.control_plane or ControlPlane(policies_unknown="the snapshot does not hold them")
         return control_plane(self.place, self.extender)
 
-    def follow(self, show: Callable[[ClusterState], None]) -> None:
+    def follow(self, show: Callable[[ClusterState], None], form: Form) -> None:
         """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
         if isinstance(self.place, Snapshot):
             fail("a snapshot does not change: -w is for a cluster")
         with suppress(KeyboardInterrupt):
-            ask(follow(self.place, self._empty(), show))
+            ask(follow(self.place, self._empty(), show, is_document=form.is_document))
 
     def _empty(self) -> ClusterState:
         return ClusterState(

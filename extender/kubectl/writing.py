@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+from extender.inspect.inspection import Answer
 from extender.kubectl import cleanup, gpu_health
-from extender.kubectl.form import Form, say
-from extender.kubectl.options import Context, File, Headless
+from extender.kubectl.form import Form, Output, say
+from extender.kubectl.options import Context, File, Format, Headless
 from extender.kubectl.reading import ask, fail, kubeconfig, say_no
 from topology.annotations.overrides import Override, Word
 
@@ -21,6 +22,23 @@ Node = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
 Gpus = Annotated[list[str], typer.Argument(metavar="GPU", help="UUIDs, or indexes as in nvidia-smi.")]
 MAX_HOURS = 100 * 366 * 24.0
 Reason = Annotated[str, typer.Option("--why", help="Reason that others see.")]
+
+
+class LeftoverInfo(Answer):
+    """A node or pod, and what gputopo left there; or a pod that it created."""
+
+    kind: str
+    namespace: str
+    name: str
+    annotations: tuple[str, ...]
+    conditions: tuple[str, ...]
+    gates: tuple[str, ...]
+
+
+class LeftoverList(Answer):
+    """All that is left."""
+
+    leftovers: tuple[LeftoverInfo, ...]
 
 
 def clean_up(
@@ -33,6 +51,7 @@ def clean_up(
             help="Namespace where gputopo was installed. Pods with its labels elsewhere do not count.",
         ),
     ] = None,
+    output: Format = Output.TABLE,
     no_headers: Headless = False,
     file: File = None,
     context: Context = None,
@@ -40,7 +59,8 @@ def clean_up(
     """Show, and with --yes remove, what gputopo wrote. It looks at nodes and pods, once gputopo is uninstalled."""
     config = kubeconfig(file, context)
     remains = ask(cleanup.find(config))
-    _print_leftovers(remains, Form(headers=not no_headers))
+    form = Form(output, not no_headers)
+    _print_leftovers(remains, form)
     if remains.unread:
         fail(f"too large to be looked at: {', '.join(remains.unread)}")
     if not remains.leftovers:
@@ -58,27 +78,30 @@ def clean_up(
     # A pod that is being deleted may be seen a moment longer.
     if again := [leftover for leftover in ask(cleanup.find(config)).leftovers if leftover.whole is None]:
         say_no(f"{len(again)} have been written again: something of gputopo still runs")
-    say(f"removed from {len(remains.leftovers)} nodes and pods")
+    say(f"removed from {len(remains.leftovers)} nodes and pods", to=sys.stderr if form.is_document else None)
 
 
 def _print_leftovers(remains: cleanup.ClusterLeftovers, form: Form) -> None:
     """Print which objects carry annotations, conditions or gates of ours."""
-    if not remains.leftovers:
-        say("nothing of gputopo is left on nodes and pods")
-        return
-    rows = (
-        (
-            leftover.kind,
-            leftover.namespace,
-            leftover.name,
-            ",".join(leftover.keys),
-            ",".join(leftover.conditions),
-            ",".join(leftover.gates),
+    shown = tuple(
+        LeftoverInfo(
+            kind=leftover.kind,
+            namespace=leftover.namespace,
+            name=leftover.name,
+            annotations=leftover.keys,
+            conditions=leftover.conditions,
+            gates=leftover.gates,
         )
         for leftover in remains.leftovers
     )
+    if form.document(LeftoverList(leftovers=shown), (f"{info.kind}/{info.name}" for info in shown)):
+        return
+    rows = (
+        (info.kind, info.namespace, info.name, *map(",".join, (info.annotations, info.conditions, info.gates)))
+        for info in shown
+    )
     heads = ("KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS", "GATES")
-    form.table(heads, rows)
+    form.table(heads, rows, empty="nothing of gputopo is left on nodes and pods")
 
 
 def cordon_gpu(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -76,6 +77,19 @@ async def test_all_that_is_ours_is_shown_and_nothing_removed_unasked(tmp_path: P
     assert head == ["KIND", "NAMESPACE", "NAME", "ANNOTATIONS", "CONDITIONS", "GATES"]
     assert (n1[:3], train[:3]) == (["node", "<none>", "n1"], ["pod", "default", "train"])
     assert {*n1[3].split(","), *train[3].split(",")} == OURS | {"topo.gputopo.dev/of-old"}
+
+
+async def test_what_is_left_is_a_document_or_names_as_of_other_verbs(tmp_path: Path) -> None:
+    """With nothing else on standard output, also where it is removed."""
+    async with left_behind(tmp_path) as cluster:
+        names = await cluster.run("-o", "name")
+        removed = await cluster.run("-o", "json", "--yes")
+        none = await cluster.run("-o", "json")
+    assert names.stdout.split() == ["node/n1", "pod/train"]
+    n1, train = json.loads(removed.stdout)["leftovers"]
+    assert {*n1["annotations"], *train["annotations"]} == OURS | {"topo.gputopo.dev/of-old"}
+    assert (removed.exit_code, removed.stderr) == (0, "removed from 2 nodes and pods\n")
+    assert (none.exit_code, json.loads(none.stdout)) == (0, {"leftovers": []})
 
 
 async def test_with_yes_it_goes_and_the_rest_stays(tmp_path: Path) -> None:

@@ -118,6 +118,14 @@ def test_only_lines_that_are_new_are_printed_again(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "NAME\na 1\nb 2\nb 3\n"
 
 
+def test_a_document_that_changes_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines of JSON say nothing alone."""
+    printed = Printed(is_document=True)
+    for text in ('{\n"a": 1}', '{\n"a": 1}', '{\n"a": 2}'):
+        printed.print(lambda text=text: print(text))  # type: ignore[misc]
+    assert capsys.readouterr().out == '{\n"a": 1}\n{\n"a": 2}\n'
+
+
 def test_a_cluster_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
     """Exit code 2, and nobody waits for it."""
     write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
