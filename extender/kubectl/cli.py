@@ -29,20 +29,14 @@ from extender.inspect.why import Why, why
 from extender.kit import logs
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client, writing
-from extender.kubectl.form import Form, Output, say
+from extender.kubectl.form import Form, say
 from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, read
 from extender.kubectl.job_deadline import with_deadline
 from extender.kubectl.missing import no_node, no_pod
 from extender.kubectl.options import (
-    Context,
-    File,
-    Format,
-    Headless,
     Name,
     Namespace,
-    SnapshotFile,
-    Url,
     Version,
     Watch,
     verb,
@@ -62,7 +56,7 @@ from extender.kubectl.output import (
     print_why,
 )
 from extender.kubectl.queue import show_queue
-from extender.kubectl.reading import StateSource, ask, control_plane, fail, kubeconfig, read_cluster
+from extender.kubectl.reading import StateSource, ask, fail, kubeconfig, no_answer, read_cluster
 from extender.kubectl.replay import replay
 from extender.kubectl.snapshot import AgentReadings, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
@@ -264,25 +258,21 @@ def show_fragmentation(source: StateSource, form: Form) -> None:
     print_fragmentation(answer, form)
 
 
-@app.command("measured", rich_help_panel=LOOK)
-def show_measured(
-    output: Format = Output.TABLE,
-    no_headers: Headless = False,
-    snapshot: SnapshotFile = None,
-    extender: Url = None,
-) -> None:
+@verb(app, LOOK, "measured", without=("resource", "scheduler_names", "tolerated_taints"))
+def show_measured(source: StateSource, form: Form) -> None:
     """Show measured and predicted bandwidth. The largest difference comes first. Needs --extender."""
-    if snapshot is not None:
+    if source.snapshot_file is not None:
         fail(
-            f"{snapshot} does not hold what was measured, as no snapshot does: ask a running extender, with --extender"
+            f"{source.snapshot_file} does not hold what was measured, as no snapshot does: ask a running extender, "
+            "with --extender"
         )
-    if extender is None:
+    if source.extender is None:
         fail("say which extender to ask, with --extender or $GPUTOPO_EXTENDER")
     try:
-        report = extender_client.measured(extender)
+        report = extender_client.measured(source.url())
     except extender_client.ExtenderUnavailable as error:
-        fail(f"the extender at {extender} does not answer: {error}")
-    print_measured(report, Form(output, not no_headers))
+        fail(no_answer(source.extender, error))
+    print_measured(report, form)
     if report.problem or report.refused:
         raise typer.Exit(1)
 
@@ -324,17 +314,20 @@ def show_drift(source: StateSource, form: Form) -> None:
         raise typer.Exit(1)
 
 
-@app.command("snapshot", rich_help_panel=CHECK)
+@verb(
+    app,
+    CHECK,
+    "snapshot",
+    without=("output", "no_headers", "snapshot", "resource", "scheduler_names", "tolerated_taints"),
+)
 def take_snapshot(
+    source: StateSource,
     to: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or `-`.")],
     use: Annotated[bool, typer.Option("--use", help="Include the use of GPUs, from the agents, for `top`.")] = False,
-    file: File = None,
-    context: Context = None,
-    extender: Url = None,
 ) -> None:
     """Write the cluster into a file for --snapshot. The file holds no secrets."""
-    place = kubeconfig(file, context)
-    snapshot = replace(ask(read_cluster(place)), control_plane=control_plane(place, extender))
+    place = kubeconfig(source.file, source.context)
+    snapshot = replace(ask(read_cluster(place)), control_plane=source.control_plane())
     if use:
         snapshot = replace(snapshot, use=ask(ask_agents(place)))
     try:

@@ -48,7 +48,11 @@ ToleratedTaints = Annotated[
 ]
 Url = Annotated[
     str | None,
-    typer.Option("--extender", envvar="GPUTOPO_EXTENDER", help="URL of a running extender, which then answers."),
+    typer.Option(
+        "--extender",
+        envvar="GPUTOPO_EXTENDER",
+        help="URL of a running extender, which then answers. `auto` finds it, and forwards a port.",
+    ),
 ]
 SnapshotFile = Annotated[
     Path | None,
@@ -79,7 +83,7 @@ _MADE: Final = ("source", "form")
 def verb(
     app: typer.Typer, group: str, name: str | None = None, *, without: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a verb of a function of `source` and `form`: the command line gets the options that these are made of.
+    """Make a verb of a function of `source` and perhaps `form`: the command line gets the options that these are made of.
 
     Args:
         app: The command line.
@@ -104,13 +108,12 @@ def verb(
                 scheduler_names=tuple(said["scheduler_names"] or (SCHEDULER_NAME,)),
                 tolerated_taints=tuple(said["tolerated_taints"] or ()),
             )
-            function(source=source, form=form, **given)
+            made = {"source": source, "form": form}
+            with source.until_end:
+                function(**{name: made[name] for name in made if name in wanted}, **given)
 
-        own = [
-            parameter
-            for parameter in signature(function, eval_str=True).parameters.values()
-            if parameter.name not in _MADE
-        ]
+        wanted = signature(function, eval_str=True).parameters
+        own = [parameter for parameter in wanted.values() if parameter.name not in _MADE]
         shared = [
             Parameter(option, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for option, (kind, default) in _OF_ALL.items()

@@ -7,8 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -29,6 +29,7 @@ from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubectl.following import follow
 from extender.kubectl.form import Form, say
+from extender.kubectl.leader import AUTO, forwarded, leader
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, Expired, decoder
 from extender.kubernetes.kube import KubeApi
@@ -55,6 +56,8 @@ class StateSource:
     """Of the schedulers that ask us."""
     tolerated_taints: tuple[str, ...] = ()
     """Keys of taints that all pods with GPUs tolerate."""
+    until_end: ExitStack = field(default_factory=ExitStack)
+    """What is closed when the command ends."""
 
     @cached_property
     def place(self) -> Kubeconfig | Snapshot:
@@ -88,7 +91,7 @@ class StateSource:
         """Return what API server and extender say of themselves, or said when the snapshot was taken."""
         if isinstance(self.place, Snapshot):
             return self.place.control_plane or ControlPlane(policies_unknown="the snapshot does not hold them")
-        return control_plane(self.place, self.extender)
+        return control_plane(self.place, self.extender, self.url)
 
     def follow(self, show: Callable[[ClusterState], None], form: Form) -> None:
         """Print what `show` prints of the cluster, and again what changes, until Ctrl-C; ends the program for a snapshot."""
@@ -106,11 +109,23 @@ class StateSource:
         """Ask the extender, and decide here where that cannot be."""
         if self.extender and self.snapshot_file is None:
             try:
-                return question(self.extender)
+                return question(self.url())
             except ExtenderUnavailable as error:
-                complaint = f"the extender at {self.extender} does not answer: {error}"
+                complaint = no_answer(self.extender, error)
                 say(f"{complaint}; this is an estimate from the annotations alone", to=sys.stderr)
         return estimate()
+
+    def url(self) -> str:
+        """Return where the extender is that `--extender` names; raises `ExtenderUnavailable`."""
+        assert self.extender is not None
+        return self._leader if self.extender == AUTO else self.extender
+
+    @cached_property
+    def _leader(self) -> str:
+        """Forward a port to the extender that decides, until the command ends."""
+        assert isinstance(self.place, Kubeconfig)
+        pod = asyncio.run(leader(self.place))
+        return self.until_end.enter_context(forwarded(*pod, self.file, self.context))
 
 
 def kubeconfig(file: Path | None, context: str | None) -> Kubeconfig:
@@ -129,15 +144,20 @@ def ask(question: Coroutine[Any, Any, Answer]) -> Answer:
         fail(f"cannot read the cluster: {str(error) or 'the list expired, try again'}")
 
 
-def control_plane(place: Kubeconfig, extender: str | None) -> ControlPlane:
+def no_answer(extender: str, error: ExtenderUnavailable) -> str:
+    """Say that an extender does not answer, or that `auto` has not found one."""
+    return f"--extender auto: {error}" if extender == AUTO else f"the extender at {extender} does not answer: {error}"
+
+
+def control_plane(place: Kubeconfig, extender: str | None, url: Callable[[], str]) -> ControlPlane:
     """Return what the API server says of itself, and the extender, where one is to be asked and answers."""
     plane = ask(read_control_plane(place))
     if extender is None:
         return plane
     try:
-        return plane.model_copy(update={"extender": extender_client.extender(extender)})
+        return plane.model_copy(update={"extender": extender_client.extender(url())})
     except ExtenderUnavailable as error:
-        say(f"the extender at {extender} does not say its version: {error}", to=sys.stderr)
+        say(f"{no_answer(extender, error)}; its version is not known", to=sys.stderr)
         return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
 
 

@@ -231,4 +231,4 @@ async def test_an_extender_that_does_not_say_is_no_hindrance(tmp_path: Path) -> 
     """One of an older release, or nobody: the rest is told, and on standard error why this is not."""
     result = await plugin(tmp_path, "status", "--extender", "http://127.0.0.1:9")
     assert "extender: not known (http://127.0.0.1:9 does not say)\n" in result.stdout
-    assert result.stderr.startswith("the extender at http://127.0.0.1:9 does not say its version: ")
+    assert result.stderr.startswith("the extender at http://127.0.0.1:9 does not answer: ")
