@@ -31,7 +31,7 @@ from extender.kit.clock import Instant
 from extender.kubectl import extender_client, writing
 from extender.kubectl.form import Form, say
 from extender.kubectl.help_groups import GroupedCommands
-from extender.kubectl.hypothetical import pod_from, pod_of, read
+from extender.kubectl.hypothetical import pod_from, pod_of, pods_from, read
 from extender.kubectl.job_deadline import with_deadline
 from extender.kubectl.missing import no_node, no_pod
 from extender.kubectl.options import (
@@ -57,7 +57,7 @@ from extender.kubectl.output import (
 )
 from extender.kubectl.queue import show_queue
 from extender.kubectl.reading import StateSource, ask, fail, kubeconfig, no_answer, read_cluster
-from extender.kubectl.replay import replay
+from extender.kubectl.replay import NotAdded, add, replay
 from extender.kubectl.snapshot import AgentReadings, Snapshot, Unreadable
 from extender.kubectl.top import ask_agents, top
 from extender.verbs.ranking import NOT_KNOWN
@@ -338,9 +338,23 @@ def take_snapshot(
 
 
 @verb(app, EXPLAIN, "replay", without=("extender", "tolerated_taints"))
-def decide_all(source: StateSource, form: Form) -> None:
+def decide_all(
+    source: StateSource,
+    form: Form,
+    manifest: Annotated[
+        Path | None, typer.Option("-f", "--filename", help="A manifest whose pods wait as well, or `-`.")
+    ] = None,
+    namespace: Namespace = None,
+) -> None:
     """Show where all waiting pods would go. Places them in turn by GPUs alone; writes nothing. Exit 1 if one still waits."""
-    answer = replay(source.state(), source.now)
+    created = pods_from(manifest, namespace or source.place.namespace, source.now.wall) if manifest else ()
+    state = source.state()
+    try:
+        if manifest:
+            add(state, created)
+    except NotAdded as error:
+        fail(f"{manifest}: {error}")
+    answer = replay(state, source.now)
     print_replay(answer, form)
     if any(not step.pod.node for step in answer.steps):
         raise typer.Exit(1)

@@ -1,13 +1,16 @@
-"""The pod that `what-if` is about: from a manifest, or from a few words."""
+"""Pods that `what-if` and `replay` are about: from a manifest, or from a few words."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from extender.cluster.objects.kinds import Pod
@@ -20,6 +23,8 @@ _OF_THE_CLUSTER: Final = "default-scheduler"
 """The scheduler's name that the API server writes into a pod without one."""
 MAX_DEPTH: Final = 20
 """Of what is looked through for pods; a JobSet in a List has eight."""
+MOST_PODS: Final = 1000
+"""That a manifest may create."""
 GPU_RESOURCES: Final = (keys.GPU_RESOURCE, keys.MIG_PREFIX, keys.SHARE_RESOURCE)
 
 
@@ -28,6 +33,52 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
 
     It may stand in any object with a pod template, such as a Deployment, a PyTorchJob, a RayJob or a List.
     """
+    pods = _pods_of(file)
+    document, pod, _ = next((pod for pod in pods if _requests_gpus(pod[1])), pods[0])
+    return _complete(document, pod, namespace)
+
+
+def pods_from(file: Path, namespace: str, wall: float) -> list[Pod]:
+    """Return all pods that the objects of a manifest would create, their gates open; ends the program where there is none.
+
+    Args:
+        file: The manifest.
+        namespace: Of objects that name none.
+        wall: When they are created, in seconds since the epoch.
+
+    """
+    created = datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    templates = _pods_of(file)
+    if sum(count for _, _, count in templates) > MOST_PODS:
+        fail(f"{file}: more than {MOST_PODS} pods")
+    pods, of_name = list[Pod](), Counter[tuple[str, str]]()
+    for document, template, count in templates:
+        whole = _complete(document, template, namespace)
+        name = whole["metadata"]["namespace"], whole["metadata"]["name"]
+        for _ in range(count):
+            metadata = {
+                **whole["metadata"],
+                "uid": f"manifest-{len(pods)}",
+                "resourceVersion": "1",
+                "creationTimestamp": created,
+            }
+            if template.get("kind") != "Pod":
+                metadata["name"] = f"{name[1]}-{of_name[name]}"
+            of_name[name] += 1
+            spec = {**_mapping(whole["spec"]), "schedulingGates": None}
+            pods.append(read(_encoded(file, {**whole, "metadata": metadata, "spec": spec, "status": {}})))
+    return pods
+
+
+def _encoded(file: Path, pod: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(pod)
+    except TypeError as error:
+        fail(f"{file}: {error}")
+
+
+def _pods_of(file: Path) -> list[tuple[dict[str, Any], dict[str, Any], int]]:
+    """Return each pod of a manifest with its object, and how many of it; ends the program where there is none."""
     try:
         # A stream, since of a text PyYAML cannot say in which file it went wrong.
         with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as text:
@@ -36,10 +87,14 @@ def pod_from(file: Path, namespace: str) -> dict[str, Any]:
         fail(f"{file}: {error.strerror}")
     except Exception as error:  # PyYAML lets out whatever it meets in a number, a date or a deep list that is none
         fail(f"{file}: {' '.join(str(error).split())}")
-    pods = [(document, pod) for document in documents for pod in _pods_in(document)]
+    pods = [(document, *pod) for document in documents for pod in _pods_in(document)]
     if not pods:
         fail(f"{file}: neither a Pod nor anything with a pod template, such as a Deployment, a Job or a PyTorchJob")
-    document, pod = next((pair for pair in pods if _requests_gpus(pair[1])), pods[0])
+    return pods
+
+
+def _complete(document: dict[str, Any], pod: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Return a pod of a template with what the API server adds; its object may name it."""
     own = _mapping(document.get("metadata"))
     metadata = {"name": own.get("name") or "", **_mapping(pod.get("metadata"))}
     metadata["namespace"] = metadata.get("namespace") or own.get("namespace") or namespace
@@ -53,18 +108,33 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _pods_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield all that has the form of a pod, in the order of the text."""
+def _pods_in(value: object, depth: int = 0, count: int = 1) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield all that has the form of a pod, in the order of the text, and how many of it the object creates."""
     if depth > MAX_DEPTH:
         return
-    if isinstance(value, dict):
-        if value.get("kind") == "Pod" or isinstance(_mapping(value.get("spec")).get("containers"), list):
-            yield value
-            return
-        value = [*value.values()]
     if isinstance(value, list):
         for item in value:
-            yield from _pods_in(item, depth + 1)
+            yield from _pods_in(item, depth + 1, count)
+    if not isinstance(value, dict):
+        return
+    if value.get("kind") == "Pod" or isinstance(_mapping(value.get("spec")).get("containers"), list):
+        yield value, count
+        return
+    count *= _replicas(value)
+    for key, item in value.items():
+        # The size of a LeaderWorkerSet's group includes the leader.
+        of_a_group = _whole(value.get("size"), 1) - ("leaderTemplate" in value) if key == "workerTemplate" else 1
+        yield from _pods_in(item, depth + 1, count * of_a_group)
+
+
+def _replicas(value: dict[str, Any]) -> int:
+    """Return how many times an object creates what stands in it, or at once in the case of a Job."""
+    parallelism = _whole(value.get("parallelism"), 1)
+    return _whole(value.get("replicas"), 1) * min(parallelism, _whole(value.get("completions"), parallelism))
+
+
+def _whole(value: object, default: int) -> int:
+    return min(value, MOST_PODS + 1) if isinstance(value, int) and value >= 0 else default
 
 
 def _requests_gpus(pod: dict[str, Any]) -> bool:

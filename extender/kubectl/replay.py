@@ -5,7 +5,7 @@ GPUs, labels and taints decide. CPU, memory and affinity are kube-scheduler's, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -14,9 +14,12 @@ from extender.binding.intents import BindPod, Conflict, Done, GetNode, GetPod, I
 from extender.binding.outcome import BindTarget, NotBound, Outcome
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
+from extender.cluster.objects.pod_demand import asked_by
 from extender.cluster.objects.versions import MAX_DIGITS
+from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.inspect.inspection import Answer, Explanation, PodInfo, explain, pod_info
+from extender.inspect.pods import what_counts
 from extender.kit.clock import Instant
 from topology.annotations import keys
 
@@ -35,6 +38,25 @@ class Replay(Answer):
 
     steps: tuple[Step, ...]
     """In the order in which they were decided: by priority, then by age."""
+
+
+class NotAdded(Exception):
+    """A pod cannot be created in this cluster; the text says why."""
+
+
+def add(state: ClusterState, pods: Iterable[Pod]) -> None:
+    """Let pods wait that nobody has created, those with GPUs; raises `NotAdded`."""
+    feed, is_empty = PodFeed(state), True
+    for pod in pods:
+        if not asked_by(pod, state.resource).names_gpus:
+            continue
+        if state.pods.find(pod.metadata.namespace, pod.metadata.name):
+            raise NotAdded(f"pod {pod.metadata.namespace}/{pod.metadata.name} exists already")
+        if kept := feed.keep(pod):
+            feed.changed(kept)
+            is_empty = False
+    if is_empty:
+        raise NotAdded(f"no pod asks for {', '.join(what_counts(state.resource))}")
 
 
 def replay(state: ClusterState, now: Instant) -> Replay:
