@@ -173,27 +173,28 @@ def share_pod(
     return pod
 
 
-async def join(client: ApiClient, nodes: Iterable[SimulatedNode]) -> None:
-    """Create the nodes, each with the pod that holds its used GPUs."""
+async def join(client: ApiClient, nodes: Iterable[SimulatedNode], scheduler_name: str = "nobody") -> None:
+    """Create the nodes, each with the pod that holds its used GPUs, as if that scheduler had bound it."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(node: SimulatedNode) -> None:
         async with gate:
             made = (await client.call("POST", "/api/v1/nodes", node_object(node))).ok()
             if node.used or node.shared_gib:
-                await _occupy(client, node, made["metadata"]["uid"])
+                await _occupy(client, node, made["metadata"]["uid"], scheduler_name)
 
     async with asyncio.TaskGroup() as group:
         for node in nodes:
             group.create_task(one(node))
 
 
-async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str) -> None:
+async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str, scheduler_name: str) -> None:
     """Put a pod on the used GPUs, or on its share, in the extender's own order: pod, claims in the ledger, then the Binding."""
     pods = f"/api/v1/namespaces/{OCCUPANT_NAMESPACE}/pods"
     name, gib = f"{node.name}-occupant", node.shared_gib or None
     gpus = tuple(node.topology.gpus[position].uuid for position in ((0,) if gib else node.used))
-    pod = share_pod(name, gib, schedulerName="nobody") if gib else gpu_pod(name, len(gpus), schedulerName="nobody")
+    spec = {"schedulerName": scheduler_name}
+    pod = share_pod(name, gib, **spec) if gib else gpu_pod(name, len(gpus), **spec)
     identity = (await client.call("POST", pods, pod)).ok()["metadata"]
     uid, version = identity["uid"], identity["resourceVersion"]
     claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version, memory_gib=gib) for gpu in gpus)

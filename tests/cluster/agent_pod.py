@@ -9,17 +9,27 @@ AGENT = "gputopo-agent"
 """The name of nearly everything that the chart makes for the agent."""
 
 
-def create_agent_pod(plane: ControlPlane, node: str, port: int | None = None) -> str:
+def create_agent_pod(
+    plane: ControlPlane, node: str, port: int | None = None, *, metrics: tuple[str, int] | None = None
+) -> str:
     """Create the pod on a node where gputopo is installed, and return its name.
 
-    Its container does nothing: the agent is a process beside it. A kubelet finds the pod ready when that process is, if told the
-    port on which it answers probes.
+    Its container does nothing: the agent is a process beside it.
+
+    Args:
+        plane: The cluster.
+        node: The node's name.
+        port: Where the agent answers probes: then a kubelet finds the pod ready when the process is.
+        metrics: Address and port at which the API server reaches the agent's metrics.
+
     """
     template = named("DaemonSet", AGENT)["spec"]["template"]
     container: Json = {"name": "agent", "image": "gputopo.test/inside:1", "imagePullPolicy": "IfNotPresent"}
     if port is not None:
         probe = {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/readyz"}, "periodSeconds": 1}
         container = {**container, "readinessProbe": probe}
+    if metrics:
+        container = {**container, "ports": [{"containerPort": metrics[1]}]}
     spec = {
         "nodeName": node,
         "serviceAccountName": template["spec"]["serviceAccountName"],
@@ -28,5 +38,8 @@ def create_agent_pod(plane: ControlPlane, node: str, port: int | None = None) ->
     }
     name = f"agent-on-{node}"
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name}, "spec": spec}
-    plane.admin.post(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    plane.admin.post(pods, pod)
+    if metrics:
+        plane.admin.patch(f"{pods}/{name}/status", {"status": {"podIP": metrics[0], "podIPs": [{"ip": metrics[0]}]}})
     return name

@@ -1,9 +1,10 @@
 """A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
 
-kubelets are simulated too, so pods run, end and can be deleted, and no container is ever started; `tests/installed` has some
-that are not. The cluster's own scheduler is there as well, for pods that do not name ours.
+kubelets and agents are simulated too, so pods run, end and can be deleted, and no container is ever started; `tests/installed`
+has some that are not. The cluster's own scheduler is there as well, for pods that do not name ours.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,14 +12,24 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
+from socket import AF_INET, SOCK_DGRAM, socket
 from typing import Protocol, TypeVar
 
-from benchmarks.simulated.fleet import SimulatedNode
+from benchmarks.processes.client import ApiClient
+from benchmarks.simulated.fleet import SimulatedNode, join
+from tests.cluster.agent_pod import create_agent_pod
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work
-from tests.cluster.installation import USERS, Installation
+from tests.cluster.installation import ACCOUNT, USERS, Installation
+from tests.cluster.objects import Json
+from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
+from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
+from tests.world.agents import Agents
+from tests.world.in_thread import in_thread
 from tests.world.kubelets import running_kubelets
 
 FLEET = (
@@ -41,24 +52,70 @@ NO_AGENTS = "8760h"
 """How long simulated nodes stay open though no agent writes again: with the default all close after twelve minutes."""
 
 
+QUEUE_RIGHTS = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch"]},
+)
+"""What the chart gives an extender with a queue; Helm would have to be built to ask it, which takes minutes."""
+
+
 @contextmanager
 def simulated(binaries: Path) -> Iterator[GpuCluster]:
     """Run the playground on simulated nodes for the length of a `with` block, with pods on some GPUs already."""
-    with (
-        ControlPlane(binaries, users=USERS) as plane,
-        installed(plane) as cluster,
-        running_kubelets(plane.kubeconfig()),
-    ):
-        cluster.join(*FLEET)
-        yield cluster
+    with ControlPlane(binaries, users=USERS) as plane:
+        asyncio.run(_join(plane.kubeconfig()))  # before there is a scheduler that would bind the pods itself
+        address = own_address()
+        agents = partial(Agents, nodes=[node.name for node in FLEET], address=address)
+        with (
+            installed(plane) as cluster,
+            running_kubelets(plane.kubeconfig()),
+            in_thread("agents", plane.kubeconfig(), agents) as reporting,
+        ):
+            agents_pods = [
+                create_agent_pod(plane, node, metrics=(address, port)) for node, port in reporting.ports.items()
+            ]
+            eventually(lambda: all(_is_running(plane, pod) for pod in agents_pods))
+            yield cluster
+
+
+def _is_running(plane: ControlPlane, agent: str) -> bool:
+    pod = plane.admin.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}")
+    return bool(pod["status"].get("phase") == "Running")
+
+
+async def _join(kubeconfig: Path) -> None:
+    async with ApiClient.from_kubeconfig(kubeconfig) as client:
+        await join(client, FLEET, SCHEDULER_NAME)
 
 
 @contextmanager
 def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
-    """Install gputopo for the length of a `with` block; both schedulers are at work."""
-    with at_work(Installation(plane), {"agents": {"silence": NO_AGENTS}}) as cluster:
+    """Install gputopo with its queue for the length of a `with` block; both schedulers are at work."""
+    installation = Installation(plane)
+    grant(plane, ACCOUNT, QUEUE_RIGHTS)
+    with at_work(installation, {"agents": {"silence": NO_AGENTS}, "queue": {"enabled": True}}) as cluster:
         plane.start_scheduler()
         yield cluster
+
+
+def grant(plane: ControlPlane, user: str, rules: Sequence[Json]) -> None:
+    """Give a user further rights in the whole cluster."""
+    name, group = "playground-queue", "rbac.authorization.k8s.io"
+    path, kind = f"/apis/{group}/v1", {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    plane.admin.post(f"{path}/clusterroles", {"metadata": {"name": name}, "rules": [*rules]})
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    plane.admin.post(f"{path}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": kind, "subjects": subjects})
+
+
+def own_address() -> str:
+    """Return an address of this machine to which an API server forwards, which loopback is not; empty where there is none."""
+    with socket(AF_INET, SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return ""
+        address = str(probe.getsockname()[0])
+        return "" if ip_address(address).is_loopback else address
 
 
 class Played(Protocol):
@@ -95,10 +152,18 @@ def stay(playground: AbstractContextManager[Cluster], nodes: str, words: Callabl
 
 def simulated_words(cluster: GpuCluster) -> list[str]:
     """Return what is worth a try on simulated nodes."""
+    gang = os.path.relpath(MANIFESTS / "workloads" / "gang.yaml")
+    top = ["  kubectl gputopo top --idle   # GPUs that a pod holds and does not use"] if own_address() else []
     return [
+        f"  export GPUTOPO_EXTENDER={cluster.extender.url}",
+        "",
         f"  kubectl apply -f {os.path.relpath(MANIFESTS / 'examples')}",
         "  kubectl describe pods required-nvlink relax-after   # one placed, one that waits, and why",
-        "  kubectl gputopo nodes",
+        "  kubectl gputopo status; kubectl gputopo pods",
+        *top,
+        "  kubectl gputopo cordon-gpu t4 0 --why 'fan is loud'; kubectl gputopo node t4",
+        f"  kubectl apply -f {gang} -l member=0; kubectl gputopo queue   # one of two pods, which waits for the other",
+        f"  kubectl apply -f {gang}; kubectl gputopo queue   # both start",
         "",
         f"The extender's own view: {cluster.extender.url}/v1/inspect/",
     ]

@@ -1,23 +1,70 @@
-"""`make cluster`: the examples do there what they say, and Ctrl-C leaves nothing behind."""
+"""`make cluster`: what its hints name does there what they say, and Ctrl-C leaves nothing behind."""
 
+import json
 import subprocess
+import sysconfig
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
-from tests.cluster.playground import NO_AGENTS
+from tests.cluster.playground import NO_AGENTS, own_address
 from tests.cluster.playground_process import playground
 from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
+
+PLUGIN = Path(sysconfig.get_path("scripts")) / "kubectl-gputopo"
+
+
+def document_of(kubectl: list[str], *words: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code of the plugin, and its document."""
+    answer = subprocess.run([PLUGIN, *words, *kubectl[1:], "-o", "json"], capture_output=True, text=True, check=False)
+    return answer.returncode, json.loads(answer.stdout)
+
+
+def apply(kubectl: list[str], *words: str | Path) -> None:
+    """Apply a manifest."""
+    subprocess.run([*kubectl, "apply", *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def is_cordoned(kubectl: list[str]) -> bool:
+    """Whether the first GPU of a node takes no pods, for the reason that a person gave."""
+    first = document_of(kubectl, "node", "t4")[1]["gpus"][0]
+    return first["state"] == "unusable" and "fan is loud" in first["reasons"][0]
+
+
+def is_running(kubectl: list[str], *pods: str) -> bool:
+    """Whether all of these pods run."""
+    phases = [*kubectl, "get", "pods", *pods, "-o", "jsonpath={.items[*].status.phase}"]
+    return subprocess.check_output(phases, text=True).split() == ["Running"] * len(pods)
 
 
 def test_examples_run_in_the_playground(binaries: Path) -> None:
     """All but the one for which nothing is free now; it is told why."""
     with playground(binaries) as kubectl:
-        subprocess.run([*kubectl, "apply", "-f", MANIFESTS / "examples"], check=True, stdout=subprocess.DEVNULL)
+        apply(kubectl, "-f", MANIFESTS / "examples")
         waiting = [*kubectl, "get", "pods", "--field-selector=status.phase!=Running", "-o", "name"]
         eventually(lambda: subprocess.check_output(waiting, text=True).split() == ["pod/relax-after"])
         events = subprocess.check_output([*kubectl, "events", "--for", "pod/relax-after"], text=True)
         assert "no 8 free GPUs share an NVLink ring" in events
         settings = yaml.safe_load((Path(kubectl[-1]).parent / "extender-0.yaml").read_text())
         assert settings["agents"]["silence"] == NO_AGENTS, "nodes without agents close while somebody looks at them"
+
+
+def test_what_the_plugin_shows_and_changes_in_the_playground_is_true(binaries: Path) -> None:
+    """The first status finds nothing wrong; GPUs are cordoned and in use; a gang in the queue starts when it is complete."""
+    gang = MANIFESTS / "workloads" / "gang.yaml"
+    with playground(binaries) as kubectl:
+        assert document_of(kubectl, "status")[1]["findings"] == []
+        apply(kubectl, "-f", gang, "-l", "member=0")
+        eventually(lambda: [row["reason"] for row in document_of(kubectl, "queue")[1]["rows"]] == ["incomplete"])
+        apply(kubectl, "-f", gang)
+        eventually(lambda: is_running(kubectl, "gang-0", "gang-1"))
+        subprocess.run([PLUGIN, "cordon-gpu", "t4", "0", "--why", "fan is loud", *kubectl[1:]], check=True)
+        eventually(lambda: is_cordoned(kubectl))
+        if not own_address():
+            pytest.skip("this machine has no address but loopback, to which an API server forwards nothing")
+        code, usage = document_of(kubectl, "top", "--idle")
+        assert (code, usage["unheard"]) == (0, {})
+        assert {"h100-b", "v100-c"} <= {gpu["node"] for gpu in usage["gpus"]}

@@ -18,7 +18,7 @@ from topology.request.gpu_request import Communication, PodRequest, parse_pod
 
 FOLDER = MANIFESTS / "workloads"
 FILES = sorted(FOLDER.glob("*.yaml"))
-GPUS = {"first-pod": 2, "all-reduce": 4, "two-nodes": 8, "replicas": 1, "notebook": 1}
+GPUS = {"first-pod": 2, "all-reduce": 4, "two-nodes": 8, "replicas": 1, "notebook": 1, "gang": 4}
 
 
 def objects(name: str) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def test_each_file_is_known_here() -> None:
 def test_workload_opts_in_and_says_what_it_is(name: str) -> None:
     """It is named like its file, names our scheduler, begins with a comment, and does something."""
     assert (FOLDER / f"{name}.yaml").read_text().startswith("# ")
-    assert {each["metadata"]["name"] for each in objects(name)} == {name}
+    assert {re.sub(r"-\d$", "", each["metadata"]["name"]) for each in objects(name)} == {name}
     spec = pod(name)["spec"]
     assert spec["schedulerName"] == "gputopo"
     assert request(name).request.gpus == GPUS[name]

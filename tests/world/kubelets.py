@@ -10,19 +10,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
 import aiohttp
 import structlog
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
 from benchmarks.simulated.pod_life import message, next_status
+from tests.world.in_thread import in_thread
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, Sharer, decode_placement, encode_observed
 from topology.errors import PayloadError
@@ -30,8 +31,6 @@ from topology.errors import PayloadError
 _PODS: Final = "/api/v1/pods"
 _RETRY_SECONDS: Final = 0.2
 _FAILURES = (RequestRefused, aiohttp.ClientError, TimeoutError)
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -199,23 +198,8 @@ def holders(pod: Json) -> Iterator[tuple[str, Holder]]:
 @contextmanager
 def running_kubelets(kubeconfig: Path, *, termination_seconds: float = 0.0) -> Iterator[None]:
     """Run the kubelets of a cluster in a thread, for callers without an event loop."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="kubelets")
-    thread.start()
-
-    def wait_for(work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-    stack = AsyncExitStack()
-    try:
-        client = wait_for(stack.enter_async_context(ApiClient.from_kubeconfig(kubeconfig)))
-        wait_for(stack.enter_async_context(Kubelets(client, termination_seconds=termination_seconds)))
+    with in_thread("kubelets", kubeconfig, partial(Kubelets, termination_seconds=termination_seconds)):
         yield
-    finally:
-        wait_for(stack.aclose())
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def _version(pod: Json) -> int:
