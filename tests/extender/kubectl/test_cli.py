@@ -90,7 +90,7 @@ async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str
 async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
     """Of nodes and of the namespace's pods, by an extender and by the annotations alike; a name like no other is not."""
     node, pod = "; did you mean dgx-a100-rack2?\n", "; did you mean train?\n"
-    asked = {
+    questions = {
         ("node", "dgx-a100-rack1"): node,
         ("why", "train", "--node", "dgx-a100-rack1"): node,
         ("pod", "trian"): pod,
@@ -104,8 +104,8 @@ async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> N
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
         async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
-            for words, end in (asked | of_no_extender).items():
-                for source in ((), ("--extender", extender.url))[: 1 + (words in asked)]:
+            for words, end in (questions | of_no_extender).items():
+                for source in ((), ("--extender", extender.url))[: 1 + (words in questions)]:
                     answer = await asyncio.to_thread(invoke, *words, *here, *source)
                     assert (answer.exit_code, answer.stdout) == (1, "")
                     assert answer.stderr.endswith(end), (words, answer.stderr)
