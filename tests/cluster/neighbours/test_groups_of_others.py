@@ -1,6 +1,8 @@
 """Groups that real controllers make find their way to one NVLink domain each, without a word of ours on who belongs together."""
 
+import subprocess
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.neighbours.controllers import JOBS, JOBSETS, LEADER_WORKER_SETS, create
 from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
+from tests.manifests.helm import MANIFESTS
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 
@@ -50,12 +53,12 @@ def groups(cluster: GpuCluster, label: str) -> dict[str, list[Json]]:
     return found
 
 
-def domains_of(cluster: GpuCluster, label: str, count: int) -> dict[str, set[str]]:
+def domains_of(cluster: GpuCluster, label: str, count: int, size: int = SIZE) -> dict[str, set[str]]:
     """Return the domains of each group, empty as long as there are not so many whole ones."""
     found = groups(cluster, label)
     nodes = {node["metadata"]["name"]: node for node in cluster.api.list("/api/v1/nodes")}
     if len(found) != count or any(
-        len([pod for pod in pods if "nodeName" in pod["spec"]]) != SIZE for pods in found.values()
+        len([pod for pod in pods if "nodeName" in pod["spec"]]) != size for pods in found.values()
     ):
         return {}
     return {
@@ -135,6 +138,27 @@ def test_each_group_of_a_leaderworkerset_takes_a_domain(gpu_cluster: GpuCluster)
     found = eventually(partial(domains_of, gpu_cluster, "leaderworkerset.sigs.k8s.io/group-index", 2), 60)
     assert sorted(map(sorted, found.values())) == [["a.1"], ["b.1"]]
     assert "group serve/0, as leaderworkerset says (nvlink-domain): 0 to come" in told(gpu_cluster, "serve-0-1")
+
+
+def apply_when_webhooks_listen(cluster: GpuCluster, manifest: Path) -> None:
+    """Apply a manifest; its webhooks listen after their controller says that it is ready."""
+    command = [cluster.plane.binaries / "kubectl", "--kubeconfig", cluster.plane.kubeconfig(), "apply", "-f", manifest]
+    eventually(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("jobset", "jobset.sigs.k8s.io/jobset-name"),
+        ("leaderworkerset", "leaderworkerset.sigs.k8s.io/name"),
+        ("kueue", "batch.kubernetes.io/job-name"),
+    ],
+)
+def test_both_pods_of_an_example_are_placed_in_one_domain(gpu_cluster: GpuCluster, name: str, label: str) -> None:
+    """Of `manifests/frameworks`, by the real controllers of these programs."""
+    apply_when_webhooks_listen(gpu_cluster, MANIFESTS / "frameworks" / f"{name}.yaml")
+    domains_by_group = eventually(partial(domains_of, gpu_cluster, label, 1, 2), 60)
+    assert [len(names) for names in domains_by_group.values()] == [1]
 
 
 def queue(gpus: int) -> list[tuple[str, Json]]:
