@@ -21,7 +21,7 @@ class EvictionOutcome(StrEnum):
 
     EVICTED = "evicted"
     GONE = "gone"
-    """There is no such pod, or a namesake."""
+    """There is no such pod, or a namesake, or another version of it."""
     BUDGET = "budget"
     """A budget allows it no eviction now, or the server is busy."""
     REFUSED = "refused"
@@ -30,10 +30,10 @@ class EvictionOutcome(StrEnum):
     """Nobody knows; the same may be asked again."""
 
 
-async def evict(send: Send, pod: PodName) -> tuple[EvictionOutcome, str]:
-    """Ask once that a pod be evicted; returns the answer, and what the server says of it."""
+async def evict(send: Send, pod: PodName, version: str = "") -> tuple[EvictionOutcome, str]:
+    """Ask once that a pod be evicted, in a version of it or in any; returns the answer, and what the server says of it."""
     try:
-        status, body = await send(to_request(pod))
+        status, body = await send(to_request(pod, version))
     except Unavailable as error:
         return EvictionOutcome.FAILED, str(error)
     if status < 300:
@@ -45,13 +45,14 @@ async def evict(send: Send, pod: PodName) -> tuple[EvictionOutcome, str]:
     return (EvictionOutcome.REFUSED if status < 500 else EvictionOutcome.FAILED), message_of(body)
 
 
-def to_request(pod: PodName) -> Request:
+def to_request(pod: PodName, version: str = "") -> Request:
     """Put it into the API's words; a pod of the same name that came later stays."""
+    preconditions = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"namespace": pod.namespace, "name": pod.name},
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        "deleteOptions": {"preconditions": preconditions},
     }
     path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}/eviction"
     return Request("POST", path, msgspec.json.encode(body), may_be_too_many=True)

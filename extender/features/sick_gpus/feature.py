@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Final, Self
 
@@ -17,13 +18,13 @@ from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.sick_gpus import events
 from extender.features.sick_gpus.settings import SickGpusSettings
-from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_short_turns
 from extender.kubernetes.events import EventRecorder, PodName
-from extender.kubernetes.eviction import EvictionOutcome, evict
+from extender.kubernetes.eviction import EvictionOutcome
+from extender.kubernetes.evictor import Eviction, Evictor
 from extender.kubernetes.rest import Send
 from extender.telemetry.metrics import Declaration, Metrics, SeriesKind
 
@@ -38,10 +39,6 @@ TOLD_SECONDS: Final = 3600.0
 """The API server forgets events after that. What is older when an extender starts is no news any more."""
 PACE_SECONDS: Final = 10.0
 """Between two evictions: kube-controller-manager's own pace on nodes that are gone."""
-PAUSE_SECONDS: Final = 10.0
-LONGEST_PAUSE_SECONDS: Final = 300.0
-TRIES: Final = 20
-"""Of one eviction, more than an hour in all."""
 STAYS: Final = "it goes on, and nobody ends it; delete it, and another one is placed elsewhere"
 GOES: Final = "it asks to be evicted, and will be as soon as its budget allows"
 MAY_NOT_GO: Final = "it asks to be evicted, which is switched off here (`sickGpus.evict`)"
@@ -69,9 +66,12 @@ class SickGpus(Feature):
     every_seconds: float = 1.0
     _told: frozenset[Case] | None = None
     """`None` before the first round."""
-    _evictions: Backoff = field(default_factory=lambda: Backoff(Pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)))
-    """By UID; an eviction that was granted counts as well, as the pod needs time to end."""
+    _evictor: Evictor = field(init=False)
     _next_eviction: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Begin without an eviction."""
+        self._evictor = Evictor(self.send, self.events, self.clock)
 
     @classmethod
     def of(cls, core: Core) -> Self:
@@ -125,28 +125,16 @@ class SickGpus(Feature):
 
     async def _evict_next(self, asking: list[Stricken]) -> None:
         """Try the one that has waited longest; a refusal costs no other pod its turn."""
-        self._evictions.keep_only({affected.pod.uid for affected in asking})
-        now = self.clock().monotonic
-        due = [affected for affected in asking if self._evictions.may_begin(affected.pod.uid, now)]
-        if not due or now < self._next_eviction:
+        by_uid = {affected.pod.uid: affected for affected in asking}
+        due = self._evictor.due(by_uid.keys())
+        if not due or self.clock().monotonic < self._next_eviction:
             return
-        first = min(due, key=lambda affected: self._evictions.not_before(affected.pod.uid))
-        answer, why = await evict(self.send, _named(first.pod))
+        first = by_uid[due[0]]
+        pod = _named(first.pod)
+        answer = await self._evictor.evict(Eviction(pod, events.evicted(pod, first), partial(events.not_evicted, pod)))
         self.metrics.count(EVICTIONS, answer)
-        self._take_note(first, answer, why, self.clock().monotonic)
-
-    def _take_note(self, stricken: Stricken, answer: EvictionOutcome, why: str, now: float) -> None:
-        uid, pod = stricken.pod.uid, "/".join(stricken.pod.key)
-        log.warning("asked for an eviction", pod=pod, uid=uid, node=stricken.node, answer=str(answer), why=why)
-        self._evictions.failed(uid, now, stricken.pod.key[0])
-        if is_last := answer is EvictionOutcome.REFUSED or self._evictions.failures(uid) >= TRIES:
-            self._evictions.give_up(uid, stricken.pod.key[0])
         if answer is EvictionOutcome.EVICTED:
-            self._next_eviction = now + PACE_SECONDS
-            self.events.record(events.evicted(_named(stricken.pod), stricken))
-        elif answer is not EvictionOutcome.GONE:
-            rest = "it is not tried again" if is_last else "it is tried again"
-            self.events.record(events.not_evicted(_named(stricken.pod), f"{why}; {rest}"))
+            self._next_eviction = self.clock().monotonic + PACE_SECONDS
 
 
 def _cases(stricken: list[Stricken]) -> Iterator[Case]:

@@ -18,9 +18,10 @@ from benchmarks.simulated.fleet import SimulatedNode
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.sick_gpus.events import SICK
-from extender.features.sick_gpus.feature import EVICTIONS, PACE_SECONDS, TOLD_SECONDS, TRIES, SickGpus
+from extender.features.sick_gpus.feature import EVICTIONS, PACE_SECONDS, TOLD_SECONDS, SickGpus
 from extender.kubernetes import events
 from extender.kubernetes.events import Event, EventRecorder, PodName
+from extender.kubernetes.evictor import TRIES
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
