@@ -164,8 +164,9 @@ class Queue(Feature):
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long."""
-        if not self._plans:
+        if not (self.state.synced and self._plans):
             self._halves = 0
+            self.half_gangs.forget()
             return
         now = self.clock().monotonic
         self._halves = len(await in_turns(self.half_gangs.long_since(now, self.started.under_way(now))))

@@ -1,4 +1,7 @@
-"""Notices gangs of which some members are bound and others are not, for longer than a plan takes to be carried out. No I/O."""
+"""Notices gangs of which some members are bound and others are not, for longer than a plan takes to be carried out. No I/O.
+
+A gang with as many bound members as it needs is whole, also if more of its pods wait.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from itertools import chain
 from typing import Final
 
 from extender.cluster.candidates.groups import key_of
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.state import ClusterState
 from topology.effort import Search
@@ -17,6 +21,18 @@ READ_AT_ONCE: Final = 64
 """Pods, in one step: less than a millisecond."""
 
 
+@dataclass(frozen=True, slots=True)
+class HalfGang:
+    """A gang that holds GPUs and cannot start."""
+
+    key: GroupKey
+    needed: int
+    """How many members have to be bound, of those that have not succeeded."""
+    bound: tuple[GpuPod, ...]
+    unbound: tuple[GpuPod, ...]
+    """Those that wait in the queue, or were sent to a node and are not there."""
+
+
 @dataclass(slots=True)
 class HalfGangs:
     """Half gangs, and since when each is half, in monotonic seconds."""
@@ -24,8 +40,8 @@ class HalfGangs:
     state: ClusterState
     _since: dict[GroupKey, float] = field(default_factory=dict)
 
-    def long_since(self, now: float, planned: Container[str]) -> Search[frozenset[GroupKey]]:
-        """Return the gangs that have been half for too long.
+    def long_since(self, now: float, planned: Container[str]) -> Search[list[HalfGang]]:
+        """Return the gangs that have been half for too long, those first that have been for longest.
 
         Args:
             now: Monotonic seconds.
@@ -34,12 +50,16 @@ class HalfGangs:
         """
         halves = yield from self._halves(planned)
         self._since = {key: self._since.get(key, now) for key in halves}
-        return frozenset(key for key, since in self._since.items() if now - since >= PATIENCE_SECONDS)
+        ordered = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
+        return [halves[key] for key, since in ordered if now - since >= PATIENCE_SECONDS]
 
-    def _halves(self, planned: Container[str]) -> Search[set[GroupKey]]:
+    def forget(self) -> None:
+        """Forget since when gangs are half: nobody has looked in between."""
+        self._since.clear()
+
+    def _halves(self, planned: Container[str]) -> Search[dict[GroupKey, HalfGang]]:
         """Return the gangs with a member that waits in the queue or was sent to a node, and others that are bound."""
-        indexes, halves = self.state.indexes, dict[GroupKey, bool]()
-        on_their_way = set[GroupKey]()
+        indexes, halves = self.state.indexes, dict[GroupKey, HalfGang | None]()
         sent = (pod for pod in indexes.waiting.nominated.values() if pod.directed_to)
         for number, pod in enumerate([*chain(indexes.gates.queued.values(), sent)]):
             if number % READ_AT_ONCE == READ_AT_ONCE - 1:
@@ -48,8 +68,25 @@ class HalfGangs:
             if group is None or not group.is_gang:
                 continue
             key = key_of(pod.pod, group)
-            if pod.uid in planned:
-                on_their_way.add(key)
+            if pod.uid in planned or (pod.is_gated and self.state.claimed_on(pod.uid)):  # another replica may plan it
+                halves[key] = None
             elif key not in halves:  # once for a gang, however many of its members wait
-                halves[key] = any(peer.node for peer in indexes.groups.peers(pod.uid) or ())
-        return {key for key, is_half in halves.items() if is_half} - on_their_way
+                halves[key] = self._half(key, pod)
+        return {key: gang for key, gang in halves.items() if gang}
+
+    def _half(self, key: GroupKey, pod: GpuPod) -> HalfGang | None:
+        groups = self.state.indexes.groups
+        members = [pod, *groups.beside(pod.uid)]
+        requests = [request for member in members if (request := groups.request_of(member.uid))]
+        group = max(requests, key=lambda request: request.size or 0)
+        ended = sum(member.pod.status.phase == "Succeeded" for member in members)
+        needed = (group.least or group.size or 0) - ended
+        bound = tuple(member for member in members if member.is_alive and member.node)
+        if not 0 < len(bound) < needed:
+            return None
+        unbound = tuple(member for member in members if member.has_plan_gate or (_is_sent(member) and member.is_alive))
+        return HalfGang(key, needed, bound, unbound)
+
+
+def _is_sent(pod: GpuPod) -> bool:
+    return pod.node is None and pod.directed_to is not None
