@@ -13,6 +13,9 @@ from extender.kubernetes.events import Event, EventRecorder, PodName
 from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
 
+EVICTED: Final = "GPUPodEvicted"
+NOT_EVICTED: Final = "GPUPodNotEvicted"
+"""Reasons of events."""
 PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 TRIES: Final = 20

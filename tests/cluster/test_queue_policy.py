@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from extender.binding.intents import Nominate, OpenGate, Single
+from extender.kubernetes.events import PodName
+from extender.kubernetes.eviction import to_request as eviction
 from extender.kubernetes.rest import to_request
 from tests.cluster.admission import ACCEPTED, BINDINGS, Request, Row, annotate_pod, outcome, put_in_force
 from tests.cluster.api import Api, PatchKind
@@ -34,6 +36,18 @@ def change(name: str, body: Mapping[str, Any], subresource: str = "") -> Request
 def remove_gates(name: str, *gates: str, **spec: object) -> Request:
     """Remove scheduling gates, and change more of the spec in the same write."""
     return change(name, {"spec": {"schedulingGates": [{"$patch": "delete", "name": gate} for gate in gates], **spec}})
+
+
+def evict(name: str) -> Request:
+    """Ask for an eviction, as the queue does."""
+
+    def send(api: Api) -> Any:
+        metadata = api.get(f"{PODS}/{name}")["metadata"]
+        request = eviction(PodName("default", name, metadata["uid"]), metadata["resourceVersion"])
+        assert request.body is not None
+        return api.post(request.path, msgspec.json.decode(request.body), dryRun="All")
+
+    return send
 
 
 def label(subresource: str = "") -> Request:
@@ -66,6 +80,7 @@ TABLE = [
     Row(EXTENDER, "opens its gate and pins the pod", intended("queued", OpenGate, True)),
     Row(EXTENDER, "opens its gate and prefers a node", intended("queued", OpenGate, False)),
     Row(EXTENDER, "nominates the pod", intended("queued", Nominate)),
+    Row(EXTENDER, "evicts the pod", evict("queued")),
     Row(EXTENDER, "opens its gate before others", remove_gates("held", keys.PLAN_GATE)),
     Row(EXTENDER, "fences the pod", annotate_pod("queued", {keys.FENCE: "7"}, "/status")),
     Row(EXTENDER, "says that the pod is unschedulable", change("queued", SCHEDULED, "/status")),

@@ -96,6 +96,23 @@ def test_only_an_extender_with_a_queue_may_patch_pods() -> None:
     assert [rules.count(right) for rules in of_roles] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("settings", "rights"),
+    [
+        (["extender.config.queue.enabled=true"], 1),
+        (["extender.config.queue.enabled=true", "extender.config.queue.evict=false"], 0),
+        (["extender.config.queue.evict=true"], 0),
+        (["extender.config.queue.enabled=true", "extender.evictFromSickGpus=true"], 1),
+    ],
+    ids=["queue", "queue-that-evicts-nobody", "no-queue", "both"],
+)
+def test_an_extender_with_a_queue_may_evict_unless_that_is_switched_off(settings: list[str], rights: int) -> None:
+    """It ends half gangs."""
+    right = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+    objects = [found for found in yaml.safe_load_all(render(*settings)) if found]
+    assert [rule for found in objects for rule in found.get("rules") or ()].count(right) == rights
+
+
 def test_only_an_extender_with_a_queue_may_hold_its_lease() -> None:
     """In the namespace that its configuration names, and no other Lease than the one that its code holds."""
     rendered = render("extender.config.queue.enabled=true", namespace="elsewhere")

@@ -1,4 +1,4 @@
-"""What is said to pods of the queue: why they wait, and where they are to go."""
+"""What is said to pods of the queue: why they wait, where they are to go, and why they have to end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from extender.features.queue.waiting import NotPlanned
 from extender.kubernetes.events import Event, PodName
+from extender.kubernetes.evictor import EVICTED, NOT_EVICTED
 
 QUEUED: Final = "GPUPodQueued"
 PLANNED: Final = "GPUPodPlanned"
@@ -33,3 +34,13 @@ def stranded(pod: PodName, node: str) -> Event:
         "Warning",
         node,
     )
+
+
+def evicted(pod: PodName, why: str) -> Event:
+    """Say why a pod had to go."""
+    return Event(pod, EVICTED, f"evicted: {why}", "Warning")
+
+
+def not_evicted(pod: PodName, why: str, obstacle: str, case: str = "") -> Event:
+    """Say why a pod should go, and what keeps it there; with a `case`, once."""
+    return Event(pod, NOT_EVICTED, f"should be evicted, as {why}; it is not: {obstacle}", "Warning", case)

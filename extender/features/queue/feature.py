@@ -19,12 +19,14 @@ from extender.core.feature import Core, Feature
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.estimate import estimate
+from extender.features.queue.evictions import QueueEvictions
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
-from extender.features.queue.series import BY_NAMESPACE, GANGS, GAUGES, PODS, WAITING, by_largest
+from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
+from extender.features.queue.stranded import StrandedPods
 from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue, reasons_of
 from extender.inspect.notes import PodNote
 from extender.kit.bounded import Bounded
@@ -32,6 +34,7 @@ from extender.kit.clock import Clock, Instant
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
+from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.order import FairOrder
 from extender.planning.planned_nodes import PlannedNodes
@@ -65,7 +68,7 @@ class Queue(Feature):
 
     name = "queue"
     section = QueueSettings
-    declarations = (PODS, GANGS, WAITING, BY_NAMESPACE, *GAUGES)
+    declarations = (PODS, GANGS, EVICTIONS, WAITING, BY_NAMESPACE, *GAUGES)
     report_kind = QueueReport
 
     state: ClusterState
@@ -80,8 +83,12 @@ class Queue(Feature):
     """For how long claims stand of a pod that may still go to another node."""
     leadership: Leadership | None = None
     """Decides whether this replica plans; `None`: it is the only one."""
+    evictor: Evictor | None = None
+    """`None`: nobody is evicted."""
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
+    stranded: StrandedPods = field(init=False)
+    evictions: QueueEvictions | None = field(init=False)
     reasons: dict[str, NotPlanned] = field(default_factory=dict)
     """UID → why a pod is not planned, as of the last plan; in the order in which they are served."""
     reservation: Reservation | None = None
@@ -100,6 +107,8 @@ class Queue(Feature):
         """Begin with nothing planned."""
         self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate)
         self.half_gangs = HalfGangs(self.state)
+        self.stranded = StrandedPods(self.state)
+        self.evictions = self._evictions(self.evictor) if self.evictor else None
 
     @classmethod
     def of(cls, core: Core) -> Self | None:
@@ -107,7 +116,7 @@ class Queue(Feature):
         settings = core.config.section(QueueSettings)
         if not settings.enabled:
             return None
-        identity = f"{socket.gethostname()}:{core.config.listen.port}"
+        identity, send = f"{socket.gethostname()}:{core.config.listen.port}", core.watching.api.send
         return cls(
             core.state,
             core.driver,
@@ -117,7 +126,8 @@ class Queue(Feature):
             settings,
             core.lock_of,
             core.config.reconcile.orphan_after,
-            Leadership(core.watching.api.send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
+            Leadership(send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
+            Evictor(send, core.events, core.clock) if settings.evict else None,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -163,13 +173,18 @@ class Queue(Feature):
         return planned + not_planned + listing.not_yet(new)
 
     async def look_for_half_gangs(self) -> None:
-        """Count the gangs that have been half for long."""
+        """Count the gangs that have been half for long, and end them; pods that can go nowhere are ended, too."""
         if not (self.state.synced and self._plans):
             self._halves = 0
             self.half_gangs.forget()
+            self.stranded.forget()
             return
         now = self.clock().monotonic
-        self._halves = len(await in_turns(self.half_gangs.long_since(now, self.started.under_way(now))))
+        halves = await in_turns(self.half_gangs.long_since(now, self._under_way()))
+        self._halves = len(halves)
+        stranded = self.stranded.long_since(now)
+        if self.evictions:
+            await self.evictions.evict(halves, stranded)
 
     def figures(self) -> Figures:
         """Return how the queue is served."""
@@ -195,6 +210,15 @@ class Queue(Feature):
         await self._all(self._claim(node) for node in self.started.to_claim())
         await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
         self._served_at = self.clock().monotonic
+
+    def _evictions(self, evictor: Evictor) -> QueueEvictions:
+        return QueueEvictions(
+            self.state, self.driver, evictor, self.metrics, lambda: self.state.synced and self._plans, self._under_way
+        )
+
+    def _under_way(self) -> frozenset[str]:
+        """Return the UIDs of pods whose plans are being carried out."""
+        return self.started.under_way(self.clock().monotonic)
 
     @property
     def _plans(self) -> bool:

@@ -6,8 +6,10 @@ from collections import Counter
 from itertools import product
 from typing import Final
 
+from extender.features.queue.endings import Cause
 from extender.features.queue.started import Fate
 from extender.features.queue.waiting import WaitReason
+from extender.kubernetes.eviction import EvictionOutcome
 from extender.telemetry.metrics import Declaration, SeriesKind, read_gauges
 
 PODS: Final = Declaration(
@@ -21,6 +23,13 @@ GANGS: Final = Declaration(
     "gputopo_queue_gangs",
     "Gangs that were planned whole.",
     SeriesKind.COUNTER,
+)
+EVICTIONS: Final = Declaration(
+    "gputopo_queue_evictions",
+    "Evictions of half gangs, and of pods `stranded` without their planned node, by answer.",
+    SeriesKind.COUNTER,
+    labels=("cause", "answer"),
+    values=tuple(product(Cause, EvictionOutcome)),
 )
 WAITING: Final = Declaration(
     "gputopo_queue_waiting_pods",

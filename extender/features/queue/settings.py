@@ -22,3 +22,5 @@ class QueueSettings(Section):
     """Approximate maximum of pods that are planned and not bound yet. One gang may exceed it."""
     reservation: Duration = Field(default=3600.0, ge=1)
     """Time for which GPUs may be kept for a gang; then another one has its turn."""
+    evict: bool = True
+    """Whether to evict half gangs, and pods whose planned node is gone. Needs the right to create `pods/eviction`."""

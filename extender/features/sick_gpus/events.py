@@ -6,12 +6,11 @@ from typing import Final
 
 from extender.cluster.sickness import Stricken
 from extender.kubernetes.events import Event, PodName
+from extender.kubernetes.evictor import EVICTED, NOT_EVICTED
 from topology.node.status import name_of
 
 SICK: Final = "GPUSick"
 MEMBER_SICK: Final = "GroupMemberSick"
-EVICTED: Final = "GPUPodEvicted"
-NOT_EVICTED: Final = "GPUPodNotEvicted"
 
 
 def gpu_sick(pod: PodName, stricken: Stricken, fate: str) -> Event:
