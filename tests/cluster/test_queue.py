@@ -64,6 +64,12 @@ def gang(name: str, pods: int, gpus: int, scheduler: str) -> list[Json]:
     ]
 
 
+def of_job(pod: Json) -> Json:
+    """Return the pod as one that a Job has created; no controller runs here."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-of-train", "controller": True}
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [job]}}
+
+
 def named(pods: list[Json]) -> list[str]:
     """Return their names."""
     return [pod["metadata"]["name"] for pod in pods]
@@ -165,6 +171,27 @@ def test_every_gang_starts_whole_though_the_planner_is_killed(queue: GpuCluster,
 
     eventually(have_all_started, 600, every_seconds=0.2)
     assert not kills_left
+
+
+def test_a_half_gang_ends_and_starts_again_whole(queue: GpuCluster) -> None:
+    """A member is lost, and somebody else has its node. The other one is evicted after a minute, with the chart's rights."""
+    queue.join(*fleet({"hgx-h100": 2}))
+    first, lost, *successors = [of_job(pod) for pod in gang("train", 2, 8, PLAIN) + gang("again", 2, 8, PLAIN)]
+    for pod in successors:
+        pod["metadata"]["annotations"][keys.GROUP] = "train"
+    queue.submit(first, lost)
+    eventually(partial(all_bound, queue, *named([first, lost])))
+    queue.api.delete(f"{PODS}/train-1")
+    queue.submit(wants("other", 8))
+    eventually(partial(queue.is_running, "other"))
+    queue.submit(successors[0])
+    eventually(lambda: queue.events("GPUPodEvicted"), 240)
+    assert [event["involvedObject"]["name"] for event in queue.events("GPUPodEvicted")] == ["train-0"]
+    assert queue.extender.metric('queue_evictions_total{answer="evicted",cause="half-gang"}') == 1
+    assert gates(queue, "again-0") == [[OURS]]
+    queue.submit(successors[1])
+    queue.complete("other")
+    eventually(partial(all_bound, queue, *named(successors)))
 
 
 def test_one_of_two_extenders_plans(queue: GpuCluster, installation: Installation) -> None:

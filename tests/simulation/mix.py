@@ -150,6 +150,12 @@ def queued(mix: Mix) -> Mix:
     return replace(whole_gpus(mix), queued_ratio=0.6)
 
 
+def torn(mix: Mix) -> Mix:
+    """Have gangs lose members, and little else."""
+    lost = {Fault.POD_DELETED: 3.0, Fault.POD_FORCED: 3.0, Fault.POD_ENDED: 3.0}
+    return replace(queued(mix), rates=lost, queued_ratio=0.9)
+
+
 def cut(mix: Mix) -> Mix:
     """Have pods ask for MIG slices, and GPUs cut while pods have them."""
     return replace(mix, slice_ratio=0.5, rates={**mix.rates, **CUT})

@@ -16,12 +16,14 @@ from tests.extender.virtual_time import VirtualTimeLoop
 from tests.simulation.disturbances.loop import Disturbances
 from tests.simulation.invariants import convergence
 from tests.simulation.invariants.conduct import Conduct
+from tests.simulation.invariants.evictions import Evictions
 from tests.simulation.invariants.gates import Gates
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.registers import Registers
 from tests.simulation.mix import Adapt, as_drawn, draw_mix
 from tests.simulation.storm import Storm
 from tests.simulation.trace import Trace
+from tests.simulation.world.controller import Controller
 from tests.simulation.world.process import Process
 from tests.simulation.world.scheduler import Scheduler
 from tests.simulation.world.server import Server
@@ -64,8 +66,9 @@ class _Run:
         self._ownership = ownership = Ownership(server, trace, loop.time, storm.mix.shared_gpus)
         self._gates = Gates(server, ownership, trace)
         self._registers = Registers(server, trace, loop.time)
-        self._conduct = conduct = Conduct(ownership, self._registers, server, trace)
         mix = storm.mix
+        self._evictions = Evictions(server, ownership, trace, loop.time, mix.longest_hold_seconds)
+        self._conduct = conduct = Conduct(ownership, self._registers, self._evictions, server, trace)
         trace.note("mix", str(mix))
         self._sites = [
             Site(f"n{number}", mix.machine, server, storm, trace, ownership, self._random(f"site {number}"))
@@ -82,6 +85,7 @@ class _Run:
         self._disturbances = Disturbances(
             server, self._sites, self._replicas, storm, trace, self._random("disturbances")
         )
+        self._controller = Controller(server, storm, self._random("controller"))
         loop.set_exception_handler(self._take_exception)
 
     async def play(self) -> Result:
@@ -108,6 +112,7 @@ class _Run:
             task.cancel()
         await asyncio.sleep(_STILL_SECONDS)
         self._gates.check()
+        self._evictions.check()
         convergence.check_objects(self._server, self._ownership, self._trace)
         convergence.check_caches(self._server, self._replicas, self._trace)
         for process in self._replicas:
@@ -136,6 +141,7 @@ class _Run:
         for scheduler in self._schedulers:
             yield scheduler.run()
         yield self._disturbances.run()
+        yield self._controller.run()
         yield self._conduct.watch(self._replicas)
 
     def _random(self, name: str) -> Random:

@@ -43,8 +43,11 @@ _SERVERS_OWN = ("status.conditions", "status.nominatedNodeName")
 BINDING = _write("pods", annotation(keys.PLACEMENT), NODE_NAME, *_SERVERS_OWN)
 NOMINATION = _write("pods", annotation(keys.NOMINATED), "status.nominatedNodeName")
 OPENING = _write("pods", annotation(keys.PLANNED), "spec.schedulingGates", "spec.affinity", "status.conditions")
+EVICTION = _write("pods", "metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds")
+EVICTION_UNBOUND = _write("pods", DELETED)
+"""What an eviction makes of a pod that no kubelet has."""
 EVENT = _write("events", CREATED)
-OF_THE_EXTENDER = (LEDGER, ASK, FENCE, RECORD, BINDING, NOMINATION, OPENING, EVENT)
+OF_THE_EXTENDER = (LEDGER, ASK, FENCE, RECORD, BINDING, NOMINATION, OPENING, EVICTION, EVICTION_UNBOUND, EVENT)
 OF_THE_AGENT = (_write("nodes", *map(annotation, (keys.TOPOLOGY, keys.TOPOLOGY_DIGEST, keys.STATUS, keys.OBSERVED))),)
 
 

@@ -15,8 +15,8 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
 from extender.features.queue.half_gangs import PATIENCE_SECONDS, HalfGang
 
-WITNESSES: Final = 64
-"""Members of one gang that are read, at most."""
+WITNESSES: Final = 16
+"""Members of one gang that are read before each eviction, at most."""
 
 
 class Cause(StrEnum):

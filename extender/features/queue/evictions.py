@@ -1,7 +1,7 @@
 """Ends pods that have to go: a few at a time, and one gang after the other, as its GPUs may be all that the others miss.
 
-Pods go by way of the Eviction API: budgets hold, and a pod that has changed since it was judged stays. Before members of a gang
-go, others that are not bound are read live, as the watch may be behind.
+Pods go by way of the Eviction API: budgets hold, and a pod that has changed since it was judged stays. Before a member of a gang
+goes, others that are not bound are read live, as the watch may be behind.
 """
 
 from __future__ import annotations
@@ -87,11 +87,10 @@ class QueueEvictions:
 
     async def _end(self, gang: HalfGang, endings: Sequence[Ending]) -> None:
         """Evict members of a gang, unless a plan for the others has been begun meanwhile, or they have been bound."""
-        if not await self.driver.drive(_all_unbound(witnesses(gang)), self.driver.deadline()):
-            return
         for ending in endings:
+            is_half = await self.driver.drive(_all_unbound(witnesses(gang)), self.driver.deadline())
             planned = self.under_way()
-            if any(pod.uid in planned for pod in gang.unbound):
+            if not is_half or any(pod.uid in planned for pod in gang.unbound):
                 return
             if gang.key != self._ending:
                 self._ending = gang.key

@@ -21,6 +21,8 @@ from topology.annotations import keys
 
 _MOST_WAITING = 5
 _SHARES_GIB = (2, 4, 4, 6, 8, SHARE_GIB)
+_OWNED_RATIO = 0.7
+"""Of gangs that a controller keeps whole."""
 _OF_GANGS = (keys.GROUP, keys.GROUP_SIZE, keys.GANG)
 CLASSES = ("", "prod", "dev")
 """Of shares."""
@@ -90,9 +92,10 @@ class PodDisturbances:
         size = min(self._random.choice((1, 1, 2, 3)), self._gpus_per_node)
         gpus = gpus if size == 1 else 1
         said = {keys.GROUP: name, keys.GROUP_SIZE: str(size), keys.GANG: "required"} if size > 1 else {}
+        owner = f"job-of-{name}" if self._random.random() < _OWNED_RATIO else ""
         for number in range(size):
             member = f"{name}-{number}" if said else name
-            self._create(member, {keys.GPU_RESOURCE: str(gpus)}, said=said, is_queued=True)
+            self._create(member, {keys.GPU_RESOURCE: str(gpus)}, said=said, is_queued=True, owner=owner if said else "")
 
     def _delete(self) -> str | None:
         return self._with_pod(lambda pod: self._remove(pod, None), _is_not_deleted)
@@ -129,7 +132,9 @@ class PodDisturbances:
         def replace(pod: Object) -> None:
             self._remove(pod, 0)
             said = {key: text for key, text in annotations_of(pod).items() if key in _OF_GANGS}
-            self._create(pod["metadata"]["name"], _limits(pod), sharing_class_of(pod), said, is_queued=bool(said))
+            owner = next((owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())), "")
+            name, sharing_class = pod["metadata"]["name"], sharing_class_of(pod)
+            self._create(name, _limits(pod), sharing_class, said, is_queued=bool(said), owner=owner)
 
         return self._with_pod(replace, _is_pending if self._random.random() < 0.5 else _is_any)
 
@@ -222,8 +227,12 @@ class PodDisturbances:
         said: Mapping[str, str] = {},
         *,
         is_queued: bool = False,
+        owner: str = "",
     ) -> Object:
         metadata: Object = {"name": name}
+        if owner:
+            controller = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": True}
+            metadata["ownerReferences"] = [controller]
         if annotations := {**said, **({keys.SHARING_CLASS: sharing_class} if sharing_class else {})}:
             metadata["annotations"] = annotations
         spec: Object = {"containers": [{"name": "main", "resources": {"limits": limits}}], "schedulerName": SCHEDULER}

@@ -25,6 +25,7 @@ from extender.binding.bind import MAX_ROUNDS
 from extender.binding.intents import BindPod, Done, Intent, Reply, SwapLedger
 from extender.binding.outcome import Bound, Failure, NotBound, Outcome
 from extender.verbs.wire import ExtenderBindingArgs, ExtenderFilterResult
+from tests.simulation.invariants.evictions import Evictions
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.paths import Exchange, bind_paths
 from tests.simulation.invariants.registers import Registers
@@ -57,9 +58,12 @@ _decode_page = msgspec.json.Decoder(_Page).decode
 class Conduct:
     """Is told what every process asks, hears and says."""
 
-    def __init__(self, ownership: Ownership, registers: Registers, server: Server, trace: Trace) -> None:
+    def __init__(
+        self, ownership: Ownership, registers: Registers, evictions: Evictions, server: Server, trace: Trace
+    ) -> None:
         self._ownership = ownership
         self._registers = registers
+        self._evictions = evictions
         self._server = server
         self._trace = trace
         self._listed: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
@@ -98,7 +102,9 @@ class Conduct:
         self._registers.hears(reply)
 
     def sends(self, process: Process, request: HttpRequest, *, early: bool) -> None:
-        """A4 and W6."""
+        """A4 and W6, and evictions."""
+        if request.path.endswith("/eviction"):
+            self._evictions.sent(process.name, request)
         if early:
             self._trace.violation("A4", f"{process.name} asks before Retry-After is over: {request.path}")
         if request.query.get("watch"):
