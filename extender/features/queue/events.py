@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from extender.features.queue.waiting import NotPlanned
 from extender.kubernetes.events import Event, PodName
 from extender.kubernetes.evictor import EVICTED, NOT_EVICTED
 
@@ -13,9 +12,10 @@ PLANNED: Final = "GPUPodPlanned"
 STRANDED: Final = "GPUPodStranded"
 
 
-def queued(pod: PodName, reason: NotPlanned) -> Event:
-    """Say why a pod is not planned."""
-    return Event(pod, QUEUED, f"waits in gputopo's queue: {reason.words}", "Normal", reason.why)
+def queued(pod: PodName, place: int | None, why: str, words: str) -> Event:
+    """Say why a pod is not planned, once for each reason, and its place in the queue at that moment."""
+    where = f", place {place}" if place else ""
+    return Event(pod, QUEUED, f"waits in gputopo's queue{where}: {words}", "Normal", why)
 
 
 def planned(pod: PodName, node: str, members: int) -> Event:

@@ -163,14 +163,14 @@ class Queue(Feature):
         """Return what there is to say of all pods of the queue, in the order in which they are served."""
         if not self._plans:
             return listing.by_another(listing.queued(self.state))
-        pods = self.state.pods
-        planned = [QueueStanding.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid))]
-        waiting = self.state.indexes.gates.queued
-        not_planned = [
-            QueueStanding.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting
-        ]
         new = (pod for pod in listing.queued(self.state) if pod.uid not in self.reasons and pod.uid not in self.started)
-        return planned + not_planned + listing.not_yet(new)
+        return [*self._in_order(), *listing.not_yet(new)]
+
+    def _in_order(self) -> Iterator[QueueStanding]:
+        """Yield what the last plan says: pods that are planned, then those that are not."""
+        pods, waiting = self.state.pods, self.state.indexes.gates.queued
+        yield from (QueueStanding.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid)))
+        yield from (QueueStanding.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting)
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long, and end them; pods that can go nowhere are ended, too."""
@@ -308,9 +308,11 @@ class Queue(Feature):
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
         waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
         self.metrics.show(BY_NAMESPACE, by_largest(waiting))
-        for uid, reason in islice(self.reasons.items(), EVENTS_AT_ONCE):
-            if pod := self.state.pods.get(uid):
-                self.recorder.record(events.queued(PodName(*pod.key, uid), reason))
+        placed = listing.with_places(self.state, self._in_order())
+        not_planned = ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
+        for standing, place in islice(not_planned, EVENTS_AT_ONCE):
+            pod = standing.pod
+            self.recorder.record(events.queued(PodName(*pod.key, pod.uid), place, standing.why, standing.words))
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

@@ -124,13 +124,15 @@ def report(
     )
 
 
+def with_places(state: ClusterState, standings: Iterable[QueueStanding]) -> Iterator[tuple[QueueStanding, int | None]]:
+    """Yield these pods, which are in their order, with the places of their units."""
+    return ((standing, unit.place) for unit in _units(state, standings) for standing in unit.standings)
+
+
 def note(state: ClusterState, standings: Sequence[QueueStanding], uid: str) -> PodNote | None:
     """Return a sentence about one of these pods, `None` where it is none of them."""
-    for unit in _units(state, standings):
-        for standing in unit.standings:
-            if standing.pod.uid == uid:
-                return _note(standing, unit.place)
-    return None
+    of_pod = (_note(*placed) for placed in with_places(state, standings) if placed[0].pod.uid == uid)
+    return next(of_pod, None)
 
 
 def queued(state: ClusterState) -> list[GpuPod]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.simulated.double.resources import EVENTS
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
+from extender.features.queue.events import QUEUED
 from tests.extender.polling import eventually
 from tests.extender.serving import Running, serving
 from topology.annotations import keys
@@ -96,7 +98,7 @@ async def test_no_gate_of_a_gang_that_does_not_fit_is_opened(tmp_path: Path) -> 
 
 
 async def test_what_waits_is_reported_with_its_reason_and_place(tmp_path: Path) -> None:
-    """As a list, in `why`, on the pod's page and in metrics; a pod without our gate is not spoken of."""
+    """As a list, in `why`, on the pod's page, in an event and in metrics; a pod without our gate is not spoken of."""
     async with serving(tmp_path, *NODES, settings=QUEUE) as extender:
         await create_gang(extender, 4)
         await extender.create("plain", 2)
@@ -111,6 +113,13 @@ async def test_what_waits_is_reported_with_its_reason_and_place(tmp_path: Path) 
         assert line in (await extender.get("/pods/default/g0"))[1]
         notes = json.loads((await extender.get("/v1/inspect/pods/default/g0/why"))[1])["notes"]
         assert notes == [{"feature": "queue", "line": line.replace("&#39;", "'"), "is_problem": False}]
+
+        async def events() -> set[str]:
+            told = [event for event in extender.store.list(EVENTS).items if event["reason"] == QUEUED]
+            messages = [event["message"] for event in told]
+            return set(messages) if len(messages) >= 4 else set()
+
+        assert "waits in gputopo's queue, place 1: there is no room for it now" in await eventually(events)
         assert "notes" not in json.loads((await extender.get("/v1/inspect/pods/default/plain/why"))[1])
 
         async def metrics() -> str:
