@@ -67,7 +67,7 @@ class _Run:
         self._gates = Gates(server, ownership, trace)
         self._registers = Registers(server, trace, loop.time)
         mix = storm.mix
-        self._evictions = Evictions(server, ownership, trace, loop.time, mix.longest_hold_seconds)
+        self._evictions = Evictions(server, ownership, trace, loop.time, mix)
         self._conduct = conduct = Conduct(ownership, self._registers, self._evictions, server, trace)
         trace.note("mix", str(mix))
         self._sites = [

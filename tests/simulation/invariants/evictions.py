@@ -15,6 +15,7 @@ from benchmarks.simulated.double.resources import NODES, PODS, Object
 from benchmarks.simulated.double.store import StoreChange
 from benchmarks.simulated.pod_life import has_ended
 from tests.simulation.invariants.ownership import Ownership
+from tests.simulation.mix import Mix
 from tests.simulation.trace import Trace
 from tests.simulation.wording import annotations_of
 from tests.simulation.world.scheduler import pinned_to
@@ -23,8 +24,8 @@ from topology.annotations import keys
 
 LEAST_SECONDS = 25.0
 """For which a gang is half before it is ended: a clock that runs twice as fast counts a minute."""
-LONGEST_SECONDS = 110.0
-"""For which a gang is half at most in the calm: a minute, and the turns of others."""
+LONGEST_SECONDS = 95.0
+"""For which a gang is half at most in the calm, after the time of its plan: a minute of a slow clock, and turns of others."""
 TURN_SECONDS = 40.0
 """After the end of a gang, before another one is ended."""
 _LATE_SECONDS = 5.0
@@ -45,18 +46,14 @@ class Evictions:
     """Listens to the server, and is asked about every eviction."""
 
     def __init__(
-        self,
-        server: Server,
-        ownership: Ownership,
-        trace: Trace,
-        clock: Callable[[], float],
-        longest_hold_seconds: float,
+        self, server: Server, ownership: Ownership, trace: Trace, clock: Callable[[], float], mix: Mix
     ) -> None:
         self._server = server
         self._ownership = ownership
         self._trace = trace
         self._clock = clock
-        self._late_seconds = longest_hold_seconds + _LATE_SECONDS
+        self._late_seconds = mix.longest_hold_seconds + _LATE_SECONDS
+        self._longest_seconds = mix.orphan_seconds + LONGEST_SECONDS
         self._gangs: dict[str, _Gang] = {}
         self._missing: dict[str, float] = {}
         """Node → when it was last not there."""
@@ -83,7 +80,12 @@ class Evictions:
         """HALF."""
         now = self._clock()
         for name, gang in self._gangs.items():
-            if gang.since is None or gang.is_ended or now - gang.since < LONGEST_SECONDS or self._ownership.spoiled:
+            if (
+                gang.since is None
+                or gang.is_ended
+                or now - gang.since < self._longest_seconds
+                or self._ownership.spoiled
+            ):
                 continue
             if now - self._last_end > TURN_SECONDS and all(map(_has_controller, self._members(name))):
                 self._trace.violation("HALF", f"{name} has been half a gang for {now - gang.since:.0f} s")

@@ -206,6 +206,17 @@ async def test_only_the_holder_of_the_lease_evicts() -> None:
     assert await looks.until(1000 + PATIENCE_SECONDS) == []
 
 
+async def test_a_replica_that_holds_the_lease_again_looks_for_another_minute() -> None:
+    """Gangs may have been whole in between."""
+    looks = Looks(*half_gang())
+    await looks.until(PATIENCE_SECONDS - 5)
+    looks.is_leader = False
+    await looks.until(100)
+    looks.is_leader = True
+    assert await looks.until(100 + PATIENCE_SECONDS - 5) == []
+    assert await looks.until(100 + PATIENCE_SECONDS) == ["p0"]
+
+
 async def test_a_gang_that_is_whole_on_the_api_server_is_not_ended() -> None:
     """The watch is behind."""
     looks = Looks(*half_gang())
