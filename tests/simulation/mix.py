@@ -152,8 +152,8 @@ def queued(mix: Mix) -> Mix:
 
 def torn(mix: Mix) -> Mix:
     """Have gangs lose members, and members that nobody may bind, and no other faults."""
-    rates: Rates = {Fault.POD_DELETED: 1.0, Fault.POD_FORCED: 1.0, RequestFault.FORBIDDEN: 1.0}
-    return replace(queued(mix), rates=rates, nodes=2, event_seconds=1.0, orphan_seconds=4.0)
+    rates: Rates = {Fault.POD_DELETED: 1.0, Fault.POD_FORCED: 1.0, RequestFault.FORBIDDEN: 3.0}
+    return replace(queued(mix), rates=rates, nodes=2, event_seconds=1.0, orphan_seconds=4.0, queued_ratio=0.9)
 
 
 def cut(mix: Mix) -> Mix:

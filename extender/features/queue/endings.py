@@ -1,7 +1,7 @@
 """Decides which pods have to go: those of half gangs, and those that are pinned to a node that is gone. No I/O.
 
-Of a half gang first the members go that were sent to a node and are not bound there: their successors may find a place beside the
-others. Only where all others wait in the queue, its bound members have to go.
+Of a half gang the members go first that were sent to a node and are not bound there. Their successors may find a place near the
+others. Its bound members go only if all others wait in the queue.
 
 Only pods that the queue has sent to their nodes are ended, and only those that a controller creates again.
 """
