@@ -1,4 +1,4 @@
-"""Ends pods that have to go, a few at a time, and one gang after the other: its GPUs may be enough for the next one.
+"""Ends pods that have to go, a few at a time, and one gang after the other: its GPUs may be enough for the next.
 
 Pods go by way of the Eviction API: budgets hold, and a pod that has changed since it was judged stays. Before a member of a gang
 goes, others that are not bound are read live, as the watch may be behind.

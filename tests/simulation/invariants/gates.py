@@ -6,7 +6,7 @@
 - KEPT no claim leaves that a pod has on the node to which it is pinned, before it comes or ends
 
 Gangs that have lost a member are left out: nobody can know at once that it is gone, and its successor waits for room. So are
-runs in which strangers have spoiled a node: they take claims away.
+members that nobody may bind, and runs in which strangers have spoiled a node: they take claims away.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Gates:
         """GANG, in the end."""
         for gang in {_gang_of(pod) for pod in self._server.pods()} - {None, *self._torn}:
             members = [pod for pod in self._server.pods() if _gang_of(pod) == gang]
+            if any(pod["metadata"]["name"] in self._server.forbidden for pod in members):
+                continue  # a bind that a policy refuses drops its claim
             without = [name for name, is_placed in self._places(members) if not is_placed]
             self._trace.count("gangs: whole, or waiting" if len(without) in (0, len(members)) else "gangs: in parts")
             if 0 < len(without) < len(members) and not self._ownership.spoiled:

@@ -36,7 +36,7 @@ QUEUE = (
         {seams.MEMBERS_TO_END: all_members, seams.OBSTACLE: None},
         torn,
     ),
-    Mutant("pods without a controller are evicted", "found here", ("EVICT",), {seams.OBSTACLE: None}, torn),
+    Mutant("pods without a controller are evicted", "found here", ("EVICT",), {seams.OBSTACLE: None}, torn, seed=2),
     Mutant(
         "a gang is ended while its plan is carried out",
         "found here",
