@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Self
@@ -207,7 +207,7 @@ class Queue(Feature):
                 self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
         await self._plan()
         await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
-        await self._all(self._claim(node) for node in self.started.to_claim())
+        await self._all(self._claim(node, uids) for node, uids in self.started.to_claim().items())
         await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
         self._served_at = self.clock().monotonic
 
@@ -327,9 +327,9 @@ class Queue(Feature):
     async def _withdraw(self, uid: str) -> None:
         await self._drive(self.started.withdraw(uid))
 
-    async def _claim(self, node: str) -> None:
+    async def _claim(self, node: str, uids: Sequence[str]) -> None:
         async with self._slots, self.lock_of(node):
-            await self.driver.drive(self.started.claim(node, self.clock().monotonic), self.driver.deadline())
+            await self.driver.drive(self.started.claim(node, uids, self.clock().monotonic), self.driver.deadline())
 
     async def _take_back(self, unit: tuple[str, ...]) -> None:
         await self._drive(self.started.take_back(unit))

@@ -13,7 +13,7 @@ Each pod is followed until it is bound, and every bind is compared with the plan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -164,13 +164,19 @@ class StartedUnits:
                     uid for uid, planned in pods.items() if not planned.is_nominated and planned.opened_at is None
                 )
 
-    def to_claim(self) -> set[str]:
-        """Return the nodes on which claims of pods are to be written, once all of their unit have been nominated."""
-        return {planned.assignment.node for _, planned in self._to_claim()}
+    def to_claim(self) -> dict[str, list[str]]:
+        """Return node → the pods that are to be claimed for there, once all of their unit have been nominated."""
+        by_node = dict[str, list[str]]()
+        for pods in self._units.values():
+            if not self.nominates or all(planned.is_nominated or planned.opened_at for planned in pods.values()):
+                for uid, planned in pods.items():
+                    if not self._may_be_open(planned):
+                        by_node.setdefault(planned.assignment.node, []).append(uid)
+        return by_node
 
-    def claim(self, node: str, now: float) -> Step[None]:
-        """Claim for all pods that are planned on a node; plans whose claims are refused there are given up."""
-        pods = {uid: planned for uid, planned in self._to_claim() if planned.assignment.node == node}
+    def claim(self, node: str, uids: Sequence[str], now: float) -> Step[None]:
+        """Claim for pods that are planned on a node; plans whose claims are refused there are given up."""
+        pods = {uid: planned for uid in uids if (planned := self._planned(uid)) and not self._may_be_open(planned)}
         wanted = [PlannedPod(uid, pod.assignment.request, pod.assignment.gpus) for uid, pod in pods.items()]
         for uid in (yield from claim_planned(self.state, node, wanted)):
             pods[uid].is_refused = True
@@ -288,11 +294,6 @@ class StartedUnits:
 
     def _planned(self, uid: str) -> _Planned | None:
         return self._units[self._unit_of[uid]][uid] if uid in self._unit_of else None
-
-    def _to_claim(self) -> Iterator[tuple[str, _Planned]]:
-        for pods in self._units.values():
-            if not self.nominates or all(planned.is_nominated or planned.opened_at for planned in pods.values()):
-                yield from (item for item in pods.items() if not self._may_be_open(item[1]))
 
     def _may_be_open(self, planned: _Planned) -> bool:
         return planned.opened_at is not None or self._is_claimed(planned)

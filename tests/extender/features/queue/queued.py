@@ -55,7 +55,7 @@ def claim_all(started: StartedUnits, state: ClusterState, reply: Reply | None = 
 
 def claim_on(started: StartedUnits, state: ClusterState, name: str, reply: Reply | None = None) -> SwapLedger:
     """Write the claims on one node, or let this be the answer to it; returns what was sent."""
-    steps = started.claim(name, 0.0)
+    steps = started.claim(name, started.to_claim()[name], 0.0)
     swap = next(steps)
     assert isinstance(swap, SwapLedger)
     with suppress(StopIteration):

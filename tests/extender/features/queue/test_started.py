@@ -69,25 +69,25 @@ def test_all_members_are_nominated_before_a_gate_is_opened() -> None:
     assert isinstance(intent, Nominate) and intent.node == "n1" and is_made
     assert started.to_open(0.0) == []
     assert not run(started.nominate("b"))[1]
-    assert ([*started.to_nominate()], started.to_claim()) == ([], {"n1"})
+    assert ([*started.to_nominate()], [*started.to_claim()]) == ([], ["n1"])
 
 
 def test_gpus_are_claimed_at_once_where_nobody_nominates() -> None:
     """It is a setting: other programs' nominations are no supported interface."""
     started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
-    assert ([*started.to_nominate()], started.to_claim()) == ([], {"n1"})
+    assert ([*started.to_nominate()], [*started.to_claim()]) == ([], ["n1"])
 
 
 def test_no_gate_is_opened_before_all_members_have_claims() -> None:
     """On whichever nodes they are: a gang has its GPUs in the ledgers, or waits."""
     state = cluster(node("n1", "rtx-3090-2"), node("n2", "rtx-3090-2"), of_gang("a"), of_gang("b"))
     started = begun(state, nominates=False)
-    assert started.to_claim() == {"n1", "n2"}
+    assert sorted(started.to_claim()) == ["n1", "n2"]
     claim_on(started, state, "n1")
-    assert (started.to_claim(), started.to_open(0.0)) == ({"n2"}, [])
+    assert ([*started.to_claim()], started.to_open(0.0)) == (["n2"], [])
     assert all(run(started.open(name, 0.0)) == (None, False) for name in "ab" if not state.claimed_on(name))
     claim_all(started, state)
-    assert (started.to_claim(), sorted(started.to_open(0.0))) == (set(), ["a", "b"])
+    assert (started.to_claim(), sorted(started.to_open(0.0))) == ({}, ["a", "b"])
 
 
 def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
@@ -96,7 +96,7 @@ def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
     started = begun(state, nominates=False)
     (swap,) = claim_all(started, state, NoAnswer("timed out"))
     assert {claim.uid for claim in decode_ledger(swap.ledger).claims} == {"a", "b"}
-    assert (started.follow(1.0), started.to_claim(), started.to_open(0.0)) == ([], {"n1"}, [])
+    assert (started.follow(1.0), [*started.to_claim()], started.to_open(0.0)) == ([], ["n1"], [])
 
 
 def test_a_plan_whose_claims_are_refused_is_taken_back_and_its_node_steps_back() -> None:
@@ -116,7 +116,7 @@ def test_a_pod_that_has_changed_is_claimed_for_again_before_its_gate_is_opened()
     started = begun(state, nominates=False)
     claim_all(started, state)
     state.pods.changed(queued("p", 2, version=5))
-    assert (started.to_claim(), started.to_open(0.0)) == ({"n1"}, [])
+    assert ([*started.to_claim()], started.to_open(0.0)) == (["n1"], [])
     assert run(started.open("p", 0.0)) == (None, False)
     claim_all(started, state)
     intent, _ = run(started.open("p", 0.0))
