@@ -62,6 +62,10 @@ def scheduler(
     gangs: Annotated[
         bool, typer.Option("--gangs", help="A burst beside ten PodGroups that are refused by count, or by our filter.")
     ] = False,
+    queue: Annotated[
+        bool,
+        typer.Option("--queue", help="A burst through kube-scheduler alone, and through the queue in front of it."),
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -71,8 +75,8 @@ def scheduler(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Measure pods per second with a real scheduler. It has our extender, a trivial one, or none."""
-    from benchmarks.performance import throughput, waiting_gangs
+    """Measure a real scheduler's pods per second with our extender, a trivial one, or none."""
+    from benchmarks.performance import queue_burst, throughput, waiting_gangs
     from benchmarks.performance.burst import Stalled
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
@@ -80,12 +84,17 @@ def scheduler(
 
     if gangs and (burst or storm):
         refuse("--gangs: not with --burst or --storm")
+    if queue and (burst or storm or gangs):
+        refuse("--queue: not with --burst, --storm or --gangs")
     try:
         binaries = find_binaries(kube_bin)
         if gangs:
             gangs_load = waiting_gangs.GangsLoad(nodes, pods, candidates, percentage)
             measured = waiting_gangs.measure(gangs_load, rounds, binaries)
             text = waiting_gangs.as_text(measured)
+        elif queue:
+            measured = queue_burst.measure(nodes, pods, rounds, binaries)
+            text = queue_burst.as_text(measured)
         else:
             load = throughput.ThroughputLoad(nodes, pods, candidates, percentage, burst)
             measured = throughput.measure(load, rounds, binaries, throughput.IN_A_STORM if storm else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from benchmarks.simulated.fleet import POD_SIZES, gpu_pod
 Case = TypeVar("Case")
 
 STALLED_AFTER_SECONDS = 60.0
-_AT_ONCE = 24
+CREATED_AT_ONCE = 24
 
 
 class Stalled(Exception):
@@ -34,13 +35,22 @@ def alternating(cases: Sequence[Case], rounds: int, name: Callable[[Case], str])
             yield number, case
 
 
-async def create_pods(api: ApiClient, pods: int) -> dict[str, float]:
-    """Return when each was created, as we heard of it."""
-    gate, created = asyncio.Semaphore(_AT_ONCE), dict[str, float]()
+def spread(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the median of the ratios of all rounds, the lowest and the highest one."""
+    return {
+        "median": round(statistics.median(ratios), 3),
+        "lowest": round(min(ratios), 3),
+        "highest": round(max(ratios), 3),
+    }
+
+
+async def create_pods(api: ApiClient, pods: int, **spec: object) -> dict[str, float]:
+    """Return when each was created, as we heard of it; `spec` adds to that of each."""
+    gate, created = asyncio.Semaphore(CREATED_AT_ONCE), dict[str, float]()
 
     async def create_one(number: int) -> None:
         async with gate:
-            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)]))
+            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
             created[f"pod-{number}"] = time.perf_counter()
 
     async with asyncio.TaskGroup() as group:

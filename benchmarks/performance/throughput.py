@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.performance.burst import alternating, create_pods, until_bound
+from benchmarks.performance.burst import alternating, create_pods, spread, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.retry_storm import cpu_percent, storm
 from benchmarks.performance.writes import pods_per_second
@@ -305,9 +305,7 @@ def _ratio(rows: Sequence[ThroughputRow], ours: Variant, other: Variant) -> dict
     return {
         "of": _name(ours),
         "to": _name(other),
-        "median": round(statistics.median(ratios), 3),
-        "lowest": round(min(ratios), 3),
-        "highest": round(max(ratios), 3),
+        **spread(ratios),
         "created_to_bound_p99": round(statistics.median(waits), 3) if waits else None,
     }
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.performance.burst import STALLED_AFTER_SECONDS, Stalled, alternating, create_pods, until_bound
+from benchmarks.performance.burst import STALLED_AFTER_SECONDS, Stalled, alternating, create_pods, spread, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.throughput import scheduler_configuration
 from benchmarks.performance.verbs import create
@@ -103,12 +103,7 @@ def compare(rows: Sequence[GangsRow]) -> dict[str, float]:
         {row.round: row.pods_per_second for row in rows if row.refused_by is who}
         for who in (RefusedBy.FILTER, RefusedBy.COUNT)
     )
-    ratios = [rate / by_count[number] for number, rate in by_filter.items()]
-    return {
-        "median": round(statistics.median(ratios), 3),
-        "lowest": round(min(ratios), 3),
-        "highest": round(max(ratios), 3),
-    }
+    return spread([rate / by_count[number] for number, rate in by_filter.items()])
 
 
 def as_text(measured: dict[str, Any]) -> str:

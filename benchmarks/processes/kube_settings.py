@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Flags = dict[str, object]
+CLIENT_LIMITS: Final[Mapping[str, int]] = {"qps": 1000, "burst": 2000}
+"""Of kube-scheduler's client: it never reaches them here."""
 
 
 def command(program: Path, flags: Mapping[str, object]) -> list[str | Path]:
@@ -94,7 +96,7 @@ def controller_flags(
 
 def scheduler_configuration(given: Mapping[str, Any], kubeconfig: Path) -> dict[str, Any]:
     """Return a whole `KubeSchedulerConfiguration`: no leader election and no limit of its client, unless `given` has one."""
-    connection = {"qps": 1000, "burst": 2000, **given.get("clientConnection", {})}
+    connection = {**CLIENT_LIMITS, **given.get("clientConnection", {})}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

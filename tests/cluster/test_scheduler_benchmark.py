@@ -27,6 +27,21 @@ def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: 
     assert all(ratio["lowest"] <= ratio["median"] <= ratio["highest"] for ratio in found["ratios"])
 
 
+def test_measures_a_burst_through_kube_scheduler_alone_and_through_the_queue(binaries: Path) -> None:
+    """Every pod is bound in every way; only the queue has a planner."""
+    measured = json.loads(
+        run("benchmarks", "scheduler", "--queue", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
+    )
+    planners = {row["extender"]: row["planner_cpu_ms_per_pod"] for row in measured["rows"]}
+    assert planners == {"none": None, "none-default-view": None, "queue": planners["queue"]}
+    assert planners["queue"] > 0
+    assert all(row["pods_per_second"] > 0 for row in measured["rows"])
+    assert [(ratio["of"], ratio["to"]) for ratio in measured["ratios"]] == [
+        ("queue", "none"),
+        ("queue", "none-default-view"),
+    ]
+
+
 @pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_filter(binaries: Path) -> None:
     """Only in the second case our filter refuses: each PodGroup at least once."""

@@ -1,0 +1,174 @@
+"""`gputopo-bench scheduler --queue`: a burst of pods through kube-scheduler alone, and through the queue in front of it.
+
+No kube-scheduler here knows an extender. Each measurement has a control plane of its own, and its nodes are empty. The pods are
+created while kube-scheduler and planner run. Those of the queue have its gate; the planner is a process that shares the
+machine with all others. The time from the first pod's creation counts, so the planner's rounds do, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, create_pods, spread, until_bound
+from benchmarks.performance.machine import describe_machine
+from benchmarks.performance.verbs import percentile
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.control_plane import RunningControlPlane, running_control_plane, running_scheduler
+from benchmarks.processes.extender_process import RunningExtender
+from benchmarks.processes.kube_binaries import kubernetes_version
+from benchmarks.processes.kube_settings import CLIENT_LIMITS
+from benchmarks.processes.planner import GATE, running_planner
+from benchmarks.processes.process import end_in_order_on_signals
+from benchmarks.simulated.fleet import check_capacity, join, mixed_fleet
+from extender.features.queue.feature import AT_ONCE
+
+_ALL_NODES, _BY_DEFAULT = 100, 0
+
+
+class Way(StrEnum):
+    """How pods get to their nodes."""
+
+    NONE = "none"
+    """By kube-scheduler, with all nodes in view."""
+    DEFAULT_VIEW = "none-default-view"
+    """By kube-scheduler, which looks at as many nodes as it does by default."""
+    QUEUE = "queue"
+    """Planned by the queue; kube-scheduler is set up as for `none`."""
+
+    @property
+    def percentage_of_nodes_to_score(self) -> int:
+        """What kube-scheduler's configuration says."""
+        return _BY_DEFAULT if self is Way.DEFAULT_VIEW else _ALL_NODES
+
+
+COMPARED: Final = ((Way.QUEUE, Way.NONE), (Way.QUEUE, Way.DEFAULT_VIEW))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One measurement."""
+
+    round: int
+    extender: Way
+    nodes: int
+    pods: int
+    percentage_of_nodes_to_score: int
+    seconds: float
+    """From the first pod's creation to the last Binding."""
+    pods_per_second: float
+    created_to_bound_p50_seconds: float
+    created_to_bound_p99_seconds: float
+    planner_cpu_ms_per_pod: float | None
+    scheduler_cpu_ms_per_pod: float
+    load: float
+    """Of the machine, over the minute before."""
+
+
+def measure(nodes: int, pods: int, rounds: int, binaries: Path) -> dict[str, Any]:
+    """Return a row for each way and round, and the ratios; raises `TooFewGpus`, `NotReady`, `Stalled`."""
+    check_capacity(nodes, pods)
+    machine = describe_machine()
+    end_in_order_on_signals()
+    rows = []
+    for number, way in alternating([*Way], rounds, str):
+        with tempfile.TemporaryDirectory(prefix="gputopo-queue-") as folder:
+            rows.append(asyncio.run(_measure(Path(folder), binaries, nodes, pods, way, number)))
+    return {
+        "rows": [asdict(row) for row in rows],
+        "ratios": compare(rows),
+        "conditions": {
+            "scheduler_client": dict(CLIENT_LIMITS),
+            "planner_writes_at_once": AT_ONCE,
+            "pods_created_at_once": CREATED_AT_ONCE,
+        },
+        "kubernetes": kubernetes_version(binaries),
+        "machine": machine,
+    }
+
+
+def compare(rows: Sequence[QueueRow]) -> list[dict[str, Any]]:
+    """Return how many times as fast the queue was, round by round, and how many times as long its pods waited."""
+    by_way = {way: sorted((row for row in rows if row.extender is way), key=lambda row: row.round) for way in Way}
+    ratios = list[dict[str, Any]]()
+    for ours, other in COMPARED:
+        pairs = [*zip(by_way[ours], by_way[other], strict=True)]
+        waits = spread([a.created_to_bound_p99_seconds / b.created_to_bound_p99_seconds for a, b in pairs])
+        rates = spread([a.pods_per_second / b.pods_per_second for a, b in pairs])
+        ratios.append({"of": ours, "to": other, **rates, "created_to_bound_p99": waits["median"]})
+    return ratios
+
+
+def as_text(measured: dict[str, Any]) -> str:
+    """Return rows and ratios as lines."""
+    lines = [_line(row) for row in measured["rows"]]
+    lines += [
+        f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), "
+        f"created -> bound p99 {ratio['created_to_bound_p99']:.2f}"
+        for ratio in measured["ratios"]
+    ]
+    limits = measured["conditions"]["scheduler_client"]
+    return "\n".join(
+        [*lines, f"Kubernetes {measured['kubernetes']}; kube-scheduler's client: {limits['qps']} requests/s"]
+    )
+
+
+def _line(row: dict[str, Any]) -> str:
+    p50, p99 = row["created_to_bound_p50_seconds"], row["created_to_bound_p99_seconds"]
+    planner = row["planner_cpu_ms_per_pod"]
+    of_planner = "" if planner is None else f"{planner:8.1f} ms of the planner's CPU per pod"
+    return (
+        f"{row['extender']:<20}{row['pods_per_second']:8.1f} pods/s   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
+        f"   load {row['load']:.1f}{of_planner}"
+    )
+
+
+async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: Way, number: int) -> QueueRow:
+    configuration = {"percentageOfNodesToScore": way.percentage_of_nodes_to_score}
+    spec = {"schedulingGates": [GATE]} if way is Way.QUEUE else {}
+    async with (
+        running_control_plane(binaries, folder) as plane,
+        ApiClient.from_kubeconfig(plane.kubeconfig) as api,
+    ):
+        await join(api, mixed_fleet(nodes))
+        async with _planner(plane, api, way) as planner, running_scheduler(plane, configuration) as scheduler:
+            load = os.getloadavg()[0]
+            ours, theirs = planner.process.cpu_seconds() if planner else 0.0, scheduler.cpu_seconds()
+            looking, began = asyncio.create_task(until_bound(api, pods, scheduler)), time.perf_counter()
+            created = await create_pods(api, pods, **spec)
+            bound = await looking
+            ours = planner.process.cpu_seconds() - ours if planner else 0.0
+            theirs = scheduler.cpu_seconds() - theirs
+    seconds = max(bound.values()) - began
+    waits = [bound[name] - since for name, since in created.items()]
+    return QueueRow(
+        number,
+        way,
+        nodes,
+        pods,
+        way.percentage_of_nodes_to_score,
+        round(seconds, 2),
+        round(pods / seconds, 1),
+        round(percentile(waits, 50), 3),
+        round(percentile(waits, 99), 3),
+        round(1000 * ours / pods, 2) if planner else None,
+        round(1000 * theirs / pods, 2),
+        round(load, 1),
+    )
+
+
+@asynccontextmanager
+async def _planner(plane: RunningControlPlane, api: ApiClient, way: Way) -> AsyncIterator[RunningExtender | None]:
+    if way is Way.QUEUE:
+        async with running_planner(plane, api) as planner:
+            yield planner
+    else:
+        yield None

@@ -1,0 +1,40 @@
+"""`gputopo-bench scheduler --queue`: what it compares, and what it refuses; `tests/cluster` runs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.cli import app
+from benchmarks.performance.queue_burst import QueueRow, Way, compare
+from tests.invoking import call
+
+
+def measured(number: int, way: Way, pods_per_second: float, p99_seconds: float) -> QueueRow:
+    return QueueRow(number, way, 500, 300, 100, 3.0, pods_per_second, 1.0, p99_seconds, None, 10.0, 1.0)
+
+
+def test_the_queue_is_compared_with_both_views_of_the_same_round() -> None:
+    """A machine that is half as fast in one round changes no ratio, in whichever order the round went."""
+    rows = [
+        measured(0, Way.NONE, 40.0, 20.0),
+        measured(0, Way.DEFAULT_VIEW, 200.0, 4.0),
+        measured(0, Way.QUEUE, 120.0, 5.0),
+        measured(1, Way.QUEUE, 60.0, 10.0),
+        measured(1, Way.DEFAULT_VIEW, 100.0, 8.0),
+        measured(1, Way.NONE, 20.0, 40.0),
+    ]
+    of_all, of_default = compare(rows)
+    assert (of_all["to"], of_all["lowest"], of_all["highest"], of_all["created_to_bound_p99"]) == ("none", 3, 3, 0.25)
+    assert (of_default["to"], of_default["median"], of_default["created_to_bound_p99"]) == (
+        "none-default-view",
+        0.6,
+        1.25,
+    )
+
+
+@pytest.mark.parametrize("option", ["--burst", "--storm", "--gangs"])
+def test_other_measurements_are_not_combined_with_the_queue(option: str) -> None:
+    """Each of them is a measurement of its own."""
+    done = call(app, "scheduler", "--queue", option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--queue: not with --burst, --storm or --gangs" in done.stderr
