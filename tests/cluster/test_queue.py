@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from random import Random
 
 import pytest
 
@@ -13,20 +12,16 @@ from benchmarks.simulated.fleet import fleet
 from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
 from tests.cluster.installation import Installation
 from tests.cluster.judgement import assert_invariants
-from tests.cluster.objects import GPU, PODS, Json
+from tests.cluster.objects import PODS, Json
 from tests.cluster.polling import eventually
+from tests.cluster.queueing import OURS, PLAIN, SETTINGS, gang, named
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
-from tests.world.invariants import is_live
 from topology.annotations import keys
 
 pytestmark = [pytest.mark.usefixtures("kubelets"), pytest.mark.slow]
 
-OURS, THEIRS = {"name": keys.PLAN_GATE}, {"name": "kueue.x-k8s.io/admission"}
-SETTINGS = {"queue": {"enabled": True}}
-KILLS = 3
-PLAIN = "plain"
-"""A scheduler that knows of no extender."""
+THEIRS = {"name": "kueue.x-k8s.io/admission"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,24 +50,10 @@ def queue(installation: Installation) -> Iterator[GpuCluster]:
         sweep(installation.plane.admin, keep=[NAMESPACE])
 
 
-def gang(name: str, pods: int, gpus: int, scheduler: str) -> list[Json]:
-    """Return the members of a gang, behind our gate."""
-    words = (f"group: {name}", f"group-size: {pods}", "gang: required")
-    numbers = range(pods)
-    return [
-        wants(f"{name}-{number}", gpus, *words, schedulerName=scheduler, schedulingGates=[OURS]) for number in numbers
-    ]
-
-
 def of_job(pod: Json) -> Json:
     """Return the pod as one that a Job has created; no controller runs here."""
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-of-train", "controller": True}
     return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [job]}}
-
-
-def named(pods: list[Json]) -> list[str]:
-    """Return their names."""
-    return [pod["metadata"]["name"] for pod in pods]
 
 
 def gates(queue: GpuCluster, *names: str) -> list[list[Json]]:
@@ -139,38 +120,6 @@ def test_gates_of_others_stay_until_their_owners_remove_them(queue: GpuCluster, 
     assert gates(queue, "train-0", "train-1") == [[OURS], [OURS, THEIRS]]
     queue.api.patch(f"{PODS}/train-1", {"spec": {"schedulingGates": [OURS]}})
     eventually(partial(all_bound, queue, "train-0", "train-1"))
-
-
-def test_every_gang_starts_whole_though_the_planner_is_killed(queue: GpuCluster, scheduler: str) -> None:
-    """Forty gangs on twelve nodes. Each ends when all of it is bound, and so makes room. One that stays half never ends."""
-    random, gpus_of_node = Random(7), 8
-    queue.join(*fleet({"hgx-h100": 12}))
-    gangs = [gang(f"g{number}", random.randint(2, 8), random.choice((1, 2, 4, 8)), scheduler) for number in range(40)]
-    pods = [pod for members in gangs for pod in members]
-    random.shuffle(pods)
-    queue.submit(*pods)
-    waiting = {members[0]["metadata"]["annotations"][keys.GROUP]: named(members) for members in gangs}
-    kills_left = KILLS
-
-    def have_all_started() -> bool:
-        nonlocal kills_left
-        live = {pod["metadata"]["name"]: pod for pod in queue.api.list(PODS) if is_live(pod)}
-        taken = Counter[str]()
-        for pod in live.values():
-            taken[pod["spec"]["nodeName"]] += int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
-        assert max(taken.values(), default=0) <= gpus_of_node
-        whole = [name for name, members in waiting.items() if live.keys() >= {*members}]
-        for name in whole:
-            for member in waiting.pop(name):
-                queue.complete(member)
-        if kills_left and whole:
-            kills_left -= 1
-            queue.extender.kill()
-            queue.extender.run()
-        return not waiting
-
-    eventually(have_all_started, 600, every_seconds=0.2)
-    assert not kills_left
 
 
 def test_a_half_gang_ends_and_starts_again_whole(queue: GpuCluster) -> None:
