@@ -27,7 +27,7 @@ from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGE
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
 from extender.features.queue.stranded import StrandedPods
-from extender.features.queue.waiting import NotPlanned, QueuedPods, WaitReason, read_queue, reasons_of
+from extender.features.queue.waiting import NotPlanned, QueuedPods, ReadPods, WaitReason, read_queue, reasons_of
 from extender.inspect.notes import PodNote
 from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock, Instant
@@ -101,6 +101,7 @@ class Queue(Feature):
     """When a round last came to its end, in monotonic seconds."""
     _not_before: float = 0.0
     """When the next plan may be made; monotonic seconds."""
+    _read_pods: ReadPods = field(default_factory=ReadPods)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def __post_init__(self) -> None:
@@ -237,7 +238,7 @@ class Queue(Feature):
         now = self.clock()
         if now.monotonic < self._not_before or len(self.started.under_way(now.monotonic)) >= self.settings.ahead:
             return
-        queue = await in_turns(read_queue(self.state, now, self.started))
+        queue = await in_turns(read_queue(self.state, now, self.started, self._read_pods))
         carried_on = {
             start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
         }

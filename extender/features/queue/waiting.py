@@ -12,7 +12,7 @@ from typing import Final
 
 from extender.cluster.candidates.groups import key_of
 from extender.cluster.objects.constraints import is_plain
-from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, priority_of
+from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, owner_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.planner import QueuePlan, Wait
@@ -80,15 +80,47 @@ class _Member:
     since: float
 
 
-def read_queue(state: ClusterState, now: Instant, planned: Container[str]) -> Search[QueuedPods]:
+@dataclass(slots=True)
+class ReadPods:
+    """What pods ask for, as it was read before. A pod that has changed is another object, and is read again.
+
+    Requests that are relaxed in time change nothing: their time begins when the gate is open.
+    """
+
+    _last: dict[str, tuple[GpuPod, _Member | Unit]] = field(default_factory=dict)
+    _now: dict[str, tuple[GpuPod, _Member | Unit]] = field(default_factory=dict)
+
+    def of(self, state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | NotPlanned:
+        """Return what a pod asks for; it is read again where that depends on more than the pod."""
+        before = self._last.get(pod.uid)
+        is_new = before is None or before[0] is not pod
+        if is_new or state.memory.setbacks.away(pod.uid, owner_of(pod.pod), now.monotonic):
+            asked = _read(state, pod, now)
+            if isinstance(asked, NotPlanned) or _wanted(asked).avoided:
+                return asked
+            before = pod, asked
+        assert before is not None, "it was read before, or just now"
+        self._now[pod.uid] = before
+        return before[1]
+
+    def forget_others(self) -> None:
+        """Remember only what was read since the last call."""
+        self._last, self._now = self._now, {}
+
+
+def read_queue(
+    state: ClusterState, now: Instant, planned: Container[str], pods: ReadPods | None = None
+) -> Search[QueuedPods]:
     """Read the pods behind our gate.
 
     Args:
         state: The cluster.
         now: This moment; units wait in its monotonic seconds.
         planned: UIDs of pods that are planned already.
+        pods: What was read before.
 
     """
+    pods = pods or ReadPods()
     units, not_planned = list[Unit](), dict[str, NotPlanned]()
     gangs = dict[str, list[_Member]]()
     for number, pod in enumerate([*state.indexes.gates.queued.values()]):
@@ -96,13 +128,14 @@ def read_queue(state: ClusterState, now: Instant, planned: Container[str]) -> Se
             yield
         if pod.uid in planned:
             continue
-        member = _read(state, pod, now)
+        member = pods.of(state, pod, now)
         if isinstance(member, NotPlanned):
             not_planned[pod.uid] = member
         elif isinstance(member, Unit):
             units.append(member)
         else:
             gangs.setdefault(key_of_unit(pod, member.group), []).append(member)
+    pods.forget_others()
     for key, members in gangs.items():
         unit = _gang(state, key, members, planned)
         if isinstance(unit, NotPlanned):
@@ -146,9 +179,14 @@ def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | No
     return _Member(pod, wanted, context.group, since)
 
 
+def _wanted(asked: _Member | Unit) -> PendingPod:
+    return asked.members[0] if isinstance(asked, Unit) else asked.wanted
+
+
 def _gang(state: ClusterState, key: str, members: list[_Member], planned: Container[str]) -> Unit | NotPlanned:
     """Return a gang whose members are there, as many as it needs; `planned`: members with a plan are not planned again."""
     group = max((member.group for member in members), key=lambda group: group.size or 0)
+    group = state.indexes.groups.with_size(key_of(members[0].pod.pod, group), group)
     if not group.size:
         return NotPlanned(WaitReason.NO_SIZE, f"nothing says how many pods its gang has: set {keys.GROUP_SIZE}")
     here = {member.pod.uid for member in members}

@@ -11,7 +11,7 @@ from extender.binding.intents import Done, Reply, SwapLedger
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue.started import StartedUnits
-from extender.features.queue.waiting import QueuedPods, read_queue
+from extender.features.queue.waiting import QueuedPods, ReadPods, read_queue
 from tests.extender.builders import at, pod
 from topology.annotations import keys
 from topology.effort import finish
@@ -43,9 +43,11 @@ def of_gang(name: str, count: int = 2, *, size: int = 2, least: int = 0, group: 
     return queued(name, count, wants=wants, **more)  # type: ignore[arg-type]
 
 
-def read(state: ClusterState, seconds: float = 60.0, planned: frozenset[str] = frozenset()) -> QueuedPods:
-    """Read the queue."""
-    return finish(read_queue(state, at(seconds), planned))
+def read(
+    state: ClusterState, seconds: float = 60.0, planned: frozenset[str] = frozenset(), before: ReadPods | None = None
+) -> QueuedPods:
+    """Read the queue; `before`: what was read of it before."""
+    return finish(read_queue(state, at(seconds), planned, before))
 
 
 def claim_all(started: StartedUnits, state: ClusterState, reply: Reply | None = None) -> list[SwapLedger]:
