@@ -54,6 +54,8 @@ IDLE_SECONDS: Final = 1.0
 IDLE_RATIO: Final = 9
 """Times what that plan took, at least: a long queue that waits in vain costs a tenth of the time."""
 LONGEST_IDLE_SECONDS: Final = 30.0
+PLANS_BELOW: Final = 0.75
+"""Of the pods that may be under way. A plan has a cost of its own, so it is not made for each pod that is bound."""
 AT_ONCE: Final = 16
 """Writes; binds go on meanwhile."""
 EVENTS_AT_ONCE: Final = 64
@@ -236,7 +238,9 @@ class Queue(Feature):
 
     async def _plan(self) -> None:
         now = self.clock()
-        if now.monotonic < self._not_before or len(self.started.under_way(now.monotonic)) >= self.settings.ahead:
+        if now.monotonic < self._not_before:
+            return
+        if len(self.started.under_way(now.monotonic)) > PLANS_BELOW * self.settings.ahead:
             return
         queue = await in_turns(read_queue(self.state, now, self.started, self._read_pods))
         carried_on = {
