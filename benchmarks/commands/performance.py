@@ -66,6 +66,16 @@ def scheduler(
         bool,
         typer.Option("--queue", help="A burst through kube-scheduler alone, and through the queue in front of it."),
     ] = False,
+    waiting: Annotated[
+        int,
+        typer.Option(
+            "--waiting", min=0, help="With --queue: the same without and with so many pods of another tenant."
+        ),
+    ] = 0,
+    start_gangs: Annotated[
+        str | None,
+        typer.Option("--start-gangs", help="Gangs per second of this shape, by core and by the queue: 4x750, 1000x3."),
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[
         Path | None,
@@ -76,30 +86,42 @@ def scheduler(
     output: OutputOption = None,
 ) -> None:
     """Measure a real scheduler's pods per second with our extender, a trivial one, or none."""
-    from benchmarks.performance import queue_burst, throughput, waiting_gangs
+    from benchmarks.performance import gang_starts, queue_burst, throughput, waiting_gangs
     from benchmarks.performance.burst import Stalled
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
-    if gangs and (burst or storm):
-        refuse("--gangs: not with --burst or --storm")
-    if queue and (burst or storm or gangs):
-        refuse("--queue: not with --burst, --storm or --gangs")
+    alone = {"--gangs": gangs, "--queue": queue, "--start-gangs": start_gangs is not None}
+    chosen = [option for option, is_chosen in {**alone, "--burst": burst, "--storm": storm}.items() if is_chosen]
+    if len(chosen) > 1 and chosen[0] in alone:
+        refuse(f"{chosen[0]}: not with {chosen[1]}")
+    if waiting and not queue:
+        refuse("--waiting needs --queue")
     try:
         binaries = find_binaries(kube_bin)
-        if gangs:
+        if start_gangs is not None:
+            measured = gang_starts.measure(nodes, gang_starts.Shape.parse(start_gangs), rounds, binaries)
+            text = gang_starts.as_text(measured)
+        elif gangs:
             gangs_load = waiting_gangs.GangsLoad(nodes, pods, candidates, percentage)
             measured = waiting_gangs.measure(gangs_load, rounds, binaries)
             text = waiting_gangs.as_text(measured)
         elif queue:
-            measured = queue_burst.measure(nodes, pods, rounds, binaries)
+            measured = queue_burst.measure(queue_burst.QueueLoad(nodes, pods, waiting), rounds, binaries)
             text = queue_burst.as_text(measured)
         else:
             load = throughput.ThroughputLoad(nodes, pods, candidates, percentage, burst)
             measured = throughput.measure(load, rounds, binaries, throughput.IN_A_STORM if storm else None)
             text = throughput.as_text(measured)
-    except (BinariesMissing, NotReady, Stalled, TooFewGpus, waiting_gangs.WithoutPodGroups) as wrong:
+    except (
+        BinariesMissing,
+        NotReady,
+        Stalled,
+        TooFewGpus,
+        gang_starts.BadShape,
+        waiting_gangs.WithoutPodGroups,
+    ) as wrong:
         refuse(str(wrong))
     reply(output, measured, text)
 

@@ -3,16 +3,19 @@
 No kube-scheduler here knows an extender. Each measurement has a control plane of its own, and its nodes are empty. The pods are
 created while kube-scheduler and planner run. Those of the queue have its gate; the planner is a process that shares the
 machine with all others. The time from the first pod's creation counts, so the planner's rounds do, too.
+
+With `--waiting` the queue is measured without and with pods of another namespace that wait in it and fit nowhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -22,16 +25,17 @@ from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, create_po
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import percentile
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.control_plane import RunningControlPlane, running_control_plane, running_scheduler
-from benchmarks.processes.extender_process import RunningExtender
+from benchmarks.processes.control_plane import running_control_plane, running_scheduler
 from benchmarks.processes.kube_binaries import kubernetes_version
 from benchmarks.processes.kube_settings import CLIENT_LIMITS
 from benchmarks.processes.planner import GATE, running_planner
 from benchmarks.processes.process import end_in_order_on_signals
-from benchmarks.simulated.fleet import check_capacity, join, mixed_fleet
+from benchmarks.simulated.fleet import check_capacity, gpu_pod, join, mixed_fleet
 from extender.features.queue.feature import AT_ONCE
+from topology.annotations import keys
 
 _ALL_NODES, _BY_DEFAULT = 100, 0
+_TENANT: Final = "tenant"
 
 
 class Way(StrEnum):
@@ -43,14 +47,40 @@ class Way(StrEnum):
     """By kube-scheduler, which looks at as many nodes as it does by default."""
     QUEUE = "queue"
     """Planned by the queue; kube-scheduler is set up as for `none`."""
+    BESIDE_WAITING = "queue-beside-waiting"
+    """The same, while pods of another namespace wait in the queue."""
 
     @property
     def percentage_of_nodes_to_score(self) -> int:
         """What kube-scheduler's configuration says."""
         return _BY_DEFAULT if self is Way.DEFAULT_VIEW else _ALL_NODES
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether pods have the gate of the queue."""
+        return self in (Way.QUEUE, Way.BESIDE_WAITING)
 
-COMPARED: Final = ((Way.QUEUE, Way.NONE), (Way.QUEUE, Way.DEFAULT_VIEW))
+
+COMPARED: Final = (
+    (Way.QUEUE, Way.NONE),
+    (Way.QUEUE, Way.DEFAULT_VIEW),
+    (Way.BESIDE_WAITING, Way.QUEUE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """What is to be scheduled, and what waits meanwhile."""
+
+    nodes: int
+    pods: int
+    waiting: int = 0
+    """Pods of another namespace."""
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """What is compared."""
+        return (Way.QUEUE, Way.BESIDE_WAITING) if self.waiting else (Way.NONE, Way.DEFAULT_VIEW, Way.QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +91,13 @@ class QueueRow:
     extender: Way
     nodes: int
     pods: int
+    waiting: int
+    """Pods of another namespace in the queue."""
     percentage_of_nodes_to_score: int
     seconds: float
     """From the first pod's creation to the last Binding."""
     pods_per_second: float
+    created_to_bound_mean_seconds: float
     created_to_bound_p50_seconds: float
     created_to_bound_p99_seconds: float
     planner_cpu_ms_per_pod: float | None
@@ -73,15 +106,15 @@ class QueueRow:
     """Of the machine, over the minute before."""
 
 
-def measure(nodes: int, pods: int, rounds: int, binaries: Path) -> dict[str, Any]:
+def measure(load: QueueLoad, rounds: int, binaries: Path) -> dict[str, Any]:
     """Return a row for each way and round, and the ratios; raises `TooFewGpus`, `NotReady`, `Stalled`."""
-    check_capacity(nodes, pods)
+    check_capacity(load.nodes, load.pods)
     machine = describe_machine()
     end_in_order_on_signals()
     rows = []
-    for number, way in alternating([*Way], rounds, str):
+    for number, way in alternating(load.ways, rounds, str):
         with tempfile.TemporaryDirectory(prefix="gputopo-queue-") as folder:
-            rows.append(asyncio.run(_measure(Path(folder), binaries, nodes, pods, way, number)))
+            rows.append(asyncio.run(_measure(Path(folder), binaries, load, way, number)))
     return {
         "rows": [asdict(row) for row in rows],
         "ratios": compare(rows),
@@ -100,10 +133,12 @@ def compare(rows: Sequence[QueueRow]) -> list[dict[str, Any]]:
     by_way = {way: sorted((row for row in rows if row.extender is way), key=lambda row: row.round) for way in Way}
     ratios = list[dict[str, Any]]()
     for ours, other in COMPARED:
-        pairs = [*zip(by_way[ours], by_way[other], strict=True)]
-        waits = spread([a.created_to_bound_p99_seconds / b.created_to_bound_p99_seconds for a, b in pairs])
-        rates = spread([a.pods_per_second / b.pods_per_second for a, b in pairs])
-        ratios.append({"of": ours, "to": other, **rates, "created_to_bound_p99": waits["median"]})
+        if pairs := [*zip(by_way[ours], by_way[other], strict=False)]:
+            rates = spread([a.pods_per_second / b.pods_per_second for a, b in pairs])
+            means = spread([a.created_to_bound_mean_seconds / b.created_to_bound_mean_seconds for a, b in pairs])
+            p99s = spread([a.created_to_bound_p99_seconds / b.created_to_bound_p99_seconds for a, b in pairs])
+            waits = {"created_to_bound_mean": means["median"], "created_to_bound_p99": p99s["median"]}
+            ratios.append({"of": ours, "to": other, **rates, **waits})
     return ratios
 
 
@@ -112,7 +147,7 @@ def as_text(measured: dict[str, Any]) -> str:
     lines = [_line(row) for row in measured["rows"]]
     lines += [
         f"{ratio['of']} / {ratio['to']}: {ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f}), "
-        f"created -> bound p99 {ratio['created_to_bound_p99']:.2f}"
+        f"created -> bound {ratio['created_to_bound_mean']:.2f}, p99 {ratio['created_to_bound_p99']:.2f}"
         for ratio in measured["ratios"]
     ]
     limits = measured["conditions"]["scheduler_client"]
@@ -122,28 +157,33 @@ def as_text(measured: dict[str, Any]) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    p50, p99 = row["created_to_bound_p50_seconds"], row["created_to_bound_p99_seconds"]
+    mean, p99 = row["created_to_bound_mean_seconds"], row["created_to_bound_p99_seconds"]
     planner = row["planner_cpu_ms_per_pod"]
     of_planner = "" if planner is None else f"{planner:8.1f} ms of the planner's CPU per pod"
     return (
-        f"{row['extender']:<20}{row['pods_per_second']:8.1f} pods/s   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
+        f"{row['extender']:<20}{row['pods_per_second']:8.1f} pods/s   created -> bound {mean:.2f} s, p99 {p99:.2f} s"
         f"   load {row['load']:.1f}{of_planner}"
     )
 
 
-async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: Way, number: int) -> QueueRow:
+async def _measure(folder: Path, binaries: Path, load: QueueLoad, way: Way, number: int) -> QueueRow:
     configuration = {"percentageOfNodesToScore": way.percentage_of_nodes_to_score}
-    spec = {"schedulingGates": [GATE]} if way is Way.QUEUE else {}
+    spec = {"schedulingGates": [GATE]} if way.is_planned else {}
+    waiting = load.waiting if way is Way.BESIDE_WAITING else 0
     async with (
         running_control_plane(binaries, folder) as plane,
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
     ):
-        await join(api, mixed_fleet(nodes))
-        async with _planner(plane, api, way) as planner, running_scheduler(plane, configuration) as scheduler:
-            load = os.getloadavg()[0]
+        await join(api, mixed_fleet(load.nodes))
+        await _create_waiting(api, waiting)
+        async with (
+            running_planner(plane, api) if way.is_planned else nullcontext() as planner,
+            running_scheduler(plane, configuration) as scheduler,
+        ):
+            machine_load = os.getloadavg()[0]
             ours, theirs = planner.process.cpu_seconds() if planner else 0.0, scheduler.cpu_seconds()
-            looking, began = asyncio.create_task(until_bound(api, pods, scheduler)), time.perf_counter()
-            created = await create_pods(api, pods, **spec)
+            looking, began = asyncio.create_task(until_bound(api, load.pods, scheduler)), time.perf_counter()
+            created = await create_pods(api, load.pods, **spec)
             bound = await looking
             ours = planner.process.cpu_seconds() - ours if planner else 0.0
             theirs = scheduler.cpu_seconds() - theirs
@@ -152,23 +192,31 @@ async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: Way
     return QueueRow(
         number,
         way,
-        nodes,
-        pods,
+        load.nodes,
+        load.pods,
+        waiting,
         way.percentage_of_nodes_to_score,
         round(seconds, 2),
-        round(pods / seconds, 1),
+        round(load.pods / seconds, 1),
+        round(statistics.mean(waits), 3),
         round(percentile(waits, 50), 3),
         round(percentile(waits, 99), 3),
-        round(1000 * ours / pods, 2) if planner else None,
-        round(1000 * theirs / pods, 2),
-        round(load, 1),
+        round(1000 * ours / load.pods, 2) if planner else None,
+        round(1000 * theirs / load.pods, 2),
+        round(machine_load, 1),
     )
 
 
-@asynccontextmanager
-async def _planner(plane: RunningControlPlane, api: ApiClient, way: Way) -> AsyncIterator[RunningExtender | None]:
-    if way is Way.QUEUE:
-        async with running_planner(plane, api) as planner:
-            yield planner
-    else:
-        yield None
+async def _create_waiting(api: ApiClient, pods: int) -> None:
+    """Create pods in a namespace of their own that no node can take."""
+    (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": _TENANT}})).ok()
+    gate = asyncio.Semaphore(CREATED_AT_ONCE)
+
+    async def create_one(number: int) -> None:
+        pod = gpu_pod(f"waiting-{number}", 8, {keys.MIN_BANDWIDTH: "1000000"}, schedulingGates=[GATE])
+        async with gate:
+            (await api.call("POST", f"/api/v1/namespaces/{_TENANT}/pods", pod)).ok()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(pods):
+            group.create_task(create_one(number))

@@ -78,10 +78,7 @@ class GangsRow:
 
 def measure(load: GangsLoad, rounds: int, binaries: Path) -> dict[str, Any]:
     """Return a row for each case and round; raises `TooFewGpus`, `NotReady`, `Stalled`, `WithoutPodGroups`."""
-    kubernetes = kubernetes_version(binaries)
-    if version_numbers(kubernetes) < [*pod_groups.OLDEST]:
-        oldest = ".".join(map(str, pod_groups.OLDEST))
-        raise WithoutPodGroups(f"{binaries}: Kubernetes {kubernetes} has no PodGroups; {oldest} or later is needed")
+    kubernetes = check_pod_groups(binaries)
     check_capacity(load.nodes, load.pods)
     machine = describe_machine()
     end_in_order_on_signals()
@@ -95,6 +92,15 @@ def measure(load: GangsLoad, rounds: int, binaries: Path) -> dict[str, Any]:
         "kubernetes": kubernetes,
         "machine": machine,
     }
+
+
+def check_pod_groups(binaries: Path) -> str:
+    """Return which Kubernetes these programs are; raises `WithoutPodGroups`."""
+    kubernetes = kubernetes_version(binaries)
+    if version_numbers(kubernetes) < [*pod_groups.OLDEST]:
+        oldest = ".".join(map(str, pod_groups.OLDEST))
+        raise WithoutPodGroups(f"{binaries}: Kubernetes {kubernetes} has no PodGroups; {oldest} or later is needed")
+    return kubernetes
 
 
 def compare(rows: Sequence[GangsRow]) -> dict[str, float]:

@@ -53,3 +53,24 @@ def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_fil
     assert refusals["filter"] >= GANGS
     assert all(row["pods_per_second"] > 0 for row in measured["rows"])
     assert measured["ratio"]["lowest"] == measured["ratio"]["median"] > 0
+
+
+@pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
+def test_measures_how_fast_gangs_start_by_core_and_by_the_queue(binaries: Path) -> None:
+    """Every gang starts in both ways."""
+    measured = json.loads(
+        run("benchmarks", "scheduler", "--start-gangs", "3x4", "--nodes", "20", "--kube-bin", str(binaries)).stdout
+    )
+    assert [row["by"] for row in measured["rows"]] == ["core", "queue"]
+    assert all(row["gangs_per_second"] > 0 for row in measured["rows"])
+    assert measured["ratio"]["lowest"] == measured["ratio"]["median"] > 0
+
+
+def test_measures_how_long_pods_wait_while_another_tenants_pods_do(binaries: Path) -> None:
+    """These wait until the end, as they fit nowhere."""
+    load = ("--queue", "--waiting", "30", "--nodes", "20", "--pods", "12")
+    measured = json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries)).stdout)
+    assert {row["extender"]: row["waiting"] for row in measured["rows"]} == {"queue": 0, "queue-beside-waiting": 30}
+    (ratio,) = measured["ratios"]
+    assert (ratio["of"], ratio["to"]) == ("queue-beside-waiting", "queue")
+    assert ratio["created_to_bound_mean"] > 0

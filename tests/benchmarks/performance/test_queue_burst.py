@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cli import app
-from benchmarks.performance.queue_burst import QueueRow, Way, compare
+from benchmarks.performance.queue_burst import QueueLoad, QueueRow, Way, compare
 from tests.invoking import call
 
 
 def measured(number: int, way: Way, pods_per_second: float, p99_seconds: float) -> QueueRow:
-    return QueueRow(number, way, 500, 300, 100, 3.0, pods_per_second, 1.0, p99_seconds, None, 10.0, 1.0)
+    return QueueRow(
+        number, way, 500, 300, 0, 100, 3.0, pods_per_second, p99_seconds / 2, 1.0, p99_seconds, None, 10.0, 1.0
+    )
 
 
 def test_the_queue_is_compared_with_both_views_of_the_same_round() -> None:
@@ -32,9 +34,23 @@ def test_the_queue_is_compared_with_both_views_of_the_same_round() -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["--burst", "--storm", "--gangs"])
-def test_other_measurements_are_not_combined_with_the_queue(option: str) -> None:
-    """Each of them is a measurement of its own."""
-    done = call(app, "scheduler", "--queue", option)
+def test_the_others_waiting_time_is_compared_with_that_without_the_waiting_pods() -> None:
+    """Nothing else is measured then."""
+    assert QueueLoad(500, 300, waiting=5000).ways == (Way.QUEUE, Way.BESIDE_WAITING)
+    (ratio,) = compare([measured(0, Way.QUEUE, 100.0, 4.0), measured(0, Way.BESIDE_WAITING, 80.0, 5.0)])
+    assert (ratio["of"], ratio["median"], ratio["created_to_bound_mean"]) == ("queue-beside-waiting", 0.8, 1.25)
+
+
+@pytest.mark.parametrize("option", ["--burst", "--storm"])
+@pytest.mark.parametrize("measurement", [("--gangs",), ("--queue",), ("--start-gangs", "4x3")])
+def test_measurements_are_not_combined(measurement: tuple[str, ...], option: str) -> None:
+    """Each of them has a load of its own."""
+    done = call(app, "scheduler", *measurement, option)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--queue: not with --burst, --storm or --gangs" in done.stderr
+    assert f"{measurement[0]}: not with {option}" in done.stderr
+
+
+def test_pods_wait_in_the_queue_only() -> None:
+    """Without it kube-scheduler would try them."""
+    done = call(app, "scheduler", "--waiting", "10")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "--waiting needs --queue\n")

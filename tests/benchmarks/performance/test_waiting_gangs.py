@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.cli import app
 from benchmarks.performance.waiting_gangs import GangsRow, RefusedBy, compare
 from tests.benchmarks.performance.test_throughput import programs
@@ -35,11 +33,3 @@ def test_a_kubernetes_without_pod_groups_is_refused(tmp_path: Path) -> None:
     done = call(app, "scheduler", "--gangs", "--kube-bin", str(folder))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{folder}: Kubernetes v1.9.0 has no PodGroups; 1.37 or later is needed" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize("option", ["--burst", "--storm"])
-def test_other_measurements_are_not_combined_with_gangs(option: str) -> None:
-    """Each of them is a measurement of its own."""
-    done = call(app, "scheduler", "--gangs", option)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--gangs: not with --burst or --storm" in done.stderr
