@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from extender.cluster.objects.gpu_pods import priority_of
@@ -15,16 +16,16 @@ from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import GpuRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PendingPod:
-    """A pod that waits, and what it asks for now."""
+    """A pod that waits, and what it asks for now. Its kind is computed once, however many plans are made while it waits."""
 
     pod: Pod
     request: GpuRequest
     avoided: Collection[str] = ()
     """Nodes that step back from it."""
 
-    @property
+    @cached_property
     def kind(self) -> Hashable:
         """What is equal of pods that fit on the same nodes."""
         return self.request, self.node_kind, HostDemand.of(self.pod)
@@ -56,7 +57,7 @@ class Assignment:
         return sum(1 << position for position in self.placement.gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unit:
     """Pods that start together or not at all: a gang, or one pod."""
 
@@ -107,7 +108,7 @@ class Unit:
         """How many members have to be placed."""
         return self.least or len(self.members)
 
-    @property
+    @cached_property
     def kind(self) -> Hashable | None:
         """What is equal of units for which there is room or not alike; `None`: none is like this one."""
         if any(member.avoided for member in self.members):
