@@ -63,7 +63,7 @@ class ManyGangs:
     _numbers: count[int] = field(default_factory=count)
     _nodes: list[str] = field(default_factory=list)
     _homes: set[str] = field(default_factory=set)
-    """Nodes of members of gangs that were not whole at the last look."""
+    """Nodes to which members went of gangs that were not whole at the last look."""
     _gone: set[str] = field(default_factory=set)
     _created: int = 0
 
@@ -79,9 +79,9 @@ class ManyGangs:
         self._nodes += names
 
     @property
-    def has_half(self) -> bool:
-        """Whether a gang was bound in parts at the last look."""
-        return bool(self._half_since)
+    def is_starting(self) -> bool:
+        """Whether a gang that was not whole had members without a gate at the last look."""
+        return bool(self._homes)
 
     def replace_node(self) -> None:
         """Let a node leave with its pods, one with members of a gang that is not whole if there is one; a new one joins."""
@@ -108,7 +108,9 @@ class ManyGangs:
             else:
                 self._measure_half(name, is_half=not members.keys().isdisjoint(live.keys()))
         waiting = {member for members in self._waiting.values() for member in members}
-        self._homes = {pod["spec"]["nodeName"] for name, pod in live.items() if name in waiting} & {*self._nodes}
+        self._homes = {node for name, pod in pods.items() if name in waiting and (node := _node_of(pod))} & {
+            *self._nodes
+        }
         for name, pod in pods.items():
             if has_ended(pod):
                 self._remove(name)

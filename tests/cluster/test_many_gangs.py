@@ -53,7 +53,9 @@ def test_every_gang_starts_whole_though_the_planner_is_killed_and_nodes_leave(
     killed = left = 0
 
     def is_due(done: int, of: int) -> bool:
-        return done < of and many.started >= gangs * (done + 1) // (of + 1) and (many.has_half or many.is_over)
+        """Rather while a gang starts, and late where none is seen to."""
+        since, step = many.started - gangs * (done + 1) // (of + 1), gangs // (of + 1)
+        return done < of and since >= 0 and (many.is_starting or since >= step // 2 or many.is_over)
 
     def all_is_done() -> bool:
         nonlocal killed, left
