@@ -50,7 +50,7 @@ async def create_pods(api: ApiClient, pods: int, **spec: object) -> dict[str, fl
 
     async def create_one(number: int) -> None:
         async with gate:
-            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
+            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], None, **spec))
             created[f"pod-{number}"] = time.perf_counter()
 
     async with asyncio.TaskGroup() as group:

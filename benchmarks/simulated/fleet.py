@@ -193,8 +193,8 @@ async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str, schedul
     pods = f"/api/v1/namespaces/{OCCUPANT_NAMESPACE}/pods"
     name, gib = f"{node.name}-occupant", node.shared_gib or None
     gpus = tuple(node.topology.gpus[position].uuid for position in ((0,) if gib else node.used))
-    spec = {"schedulerName": scheduler_name}
-    pod = share_pod(name, gib, **spec) if gib else gpu_pod(name, len(gpus), **spec)
+    pod = share_pod(name, gib) if gib else gpu_pod(name, len(gpus))
+    pod["spec"]["schedulerName"] = scheduler_name
     identity = (await client.call("POST", pods, pod)).ok()["metadata"]
     uid, version = identity["uid"], identity["resourceVersion"]
     claims = tuple(Claim(gpu, uid, OCCUPANT_NAMESPACE, name, "main", version, memory_gib=gib) for gpu in gpus)

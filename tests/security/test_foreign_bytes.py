@@ -202,7 +202,7 @@ def test_checks_of_the_cluster_survive_every_answer(body: bytes, status: int) ->
         return status, body
 
     async def ask() -> None:
-        await control_plane(send)
+        await control_plane(send, Instant(0.0, 0.0))
         await DeviceClasses(send, "nvidia.com/gpu", lambda mapped: None).check()
 
     asyncio.run(ask())

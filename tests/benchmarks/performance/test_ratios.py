@@ -10,8 +10,8 @@ from benchmarks.performance.latency import FLOOR, GPUTOPO, LatencyLoad, Of, samp
 from benchmarks.performance.verbs import BIND, FILTER, PRIORITIZE, Sample, percentile
 
 NODES, PODS = 5000, 40
-AT_MOST = {FILTER: 2.9, PRIORITIZE: 0.83, BIND: 2.8}
-"""Less than half above what is usual: 2.0, 0.6 and 2.0. Who makes a verb faster lowers its bound."""
+AT_MOST = {FILTER: 3.0, PRIORITIZE: 1.3, BIND: 3.0}
+"""Half above what is usual: up to 2.0, 0.6 to 0.88 by machine, and up to 2.0. Lower the bound of a verb that gets faster."""
 AT_LEAST = {FILTER: 0.9, PRIORITIZE: 0.25, BIND: 0.9}
 """Below half of what is usual the bound above guards nothing any more."""
 

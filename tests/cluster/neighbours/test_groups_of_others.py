@@ -142,7 +142,8 @@ def test_each_group_of_a_leaderworkerset_takes_a_domain(gpu_cluster: GpuCluster)
 
 def apply_when_webhooks_listen(cluster: GpuCluster, manifest: Path) -> None:
     """Apply a manifest; its webhooks listen after their controller says that it is ready."""
-    command = [cluster.plane.binaries / "kubectl", "--kubeconfig", cluster.plane.kubeconfig(), "apply", "-f", manifest]
+    kubectl = cluster.plane.binaries / "kubectl"
+    command = [str(part) for part in (kubectl, "--kubeconfig", cluster.plane.kubeconfig(), "apply", "-f", manifest)]
     eventually(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0)
 
 
