@@ -111,6 +111,8 @@ class Mix:
     """How many of the other pods ask for MIG slices; where none does, no GPU is ever cut."""
     queued_ratio: float = 0.0
     """How many of the pods that ask for whole GPUs wait in the extenders' queue, alone or in gangs."""
+    owned_ratio: float = 0.0
+    """How many of the gangs in the queue have a controller that keeps them whole."""
     steered: bool = False
     """Whether extenders nominate pods, and kube-scheduler tries the nominated node first."""
 
@@ -150,10 +152,15 @@ def queued(mix: Mix) -> Mix:
     return replace(whole_gpus(mix), queued_ratio=0.6)
 
 
+def owned(mix: Mix) -> Mix:
+    """Have controllers keep most of the gangs whole that wait in the queue."""
+    return replace(queued(mix), owned_ratio=0.7)
+
+
 def torn(mix: Mix) -> Mix:
     """Have gangs lose members, and members that nobody may bind, and no other faults."""
     rates: Rates = {Fault.POD_DELETED: 1.0, Fault.POD_FORCED: 1.0, RequestFault.FORBIDDEN: 3.0}
-    return replace(queued(mix), rates=rates, nodes=2, event_seconds=1.0, orphan_seconds=4.0, queued_ratio=0.9)
+    return replace(owned(mix), rates=rates, nodes=2, event_seconds=1.0, orphan_seconds=4.0, queued_ratio=0.9)
 
 
 def cut(mix: Mix) -> Mix:

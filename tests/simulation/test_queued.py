@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.mix import queued, torn
+from tests.simulation.mix import owned, queued, torn
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.slow
@@ -27,8 +27,10 @@ def test_no_seed_breaks_an_invariant_where_pods_wait_in_the_queue(pytestconfig: 
     assert counters["gangs: whole, or waiting"] > 0
 
 
-def test_gangs_that_lose_members_are_whole_again_or_wait() -> None:
+def test_gangs_that_lose_members_are_whole_again_or_wait(pytestconfig: pytest.Config) -> None:
     """Half gangs are ended, and no pods but those that the queue has started and a controller creates again."""
     results = [run(seed, torn) for seed in SEEDS]
+    if pytestconfig.getoption("--long"):
+        results += [run(seed, owned) for seed in range(400)]
     assert {violation for result in results for violation in result.violations} == set()
     assert sum(result.counters["evictions: granted"] for result in results) > 0

@@ -47,6 +47,7 @@ class Disturbances:
             share_ratio=storm.mix.share_ratio,
             slice_ratio=storm.mix.slice_ratio,
             queued_ratio=storm.mix.queued_ratio,
+            owned_ratio=storm.mix.owned_ratio,
         )
         self._events = {
             **ProcessDisturbances(server, replicas, random).events,

@@ -21,8 +21,6 @@ from topology.annotations import keys
 
 _MOST_WAITING = 5
 _SHARES_GIB = (2, 4, 4, 6, 8, SHARE_GIB)
-_OWNED_RATIO = 0.7
-"""Of gangs that a controller keeps whole."""
 _OF_GANGS = (keys.GROUP, keys.GROUP_SIZE, keys.GANG)
 CLASSES = ("", "prod", "dev")
 """Of shares."""
@@ -40,6 +38,7 @@ class PodDisturbances:
         share_ratio: float,
         slice_ratio: float,
         queued_ratio: float,
+        owned_ratio: float,
     ) -> None:
         self._server = server
         self._random = random
@@ -47,6 +46,7 @@ class PodDisturbances:
         self._share_ratio = share_ratio
         self._slice_ratio = slice_ratio
         self._queued_ratio = queued_ratio
+        self._owned_ratio = owned_ratio
         self._numbers = count(1)
         self.events: Mapping[AnyFault, Callable[[], str | None]] = {
             Fault.POD_DELETED: self._delete,
@@ -92,7 +92,7 @@ class PodDisturbances:
         size = min(self._random.choice((1, 1, 2, 3)), self._gpus_per_node)
         gpus = gpus if size == 1 else 1
         said = {keys.GROUP: name, keys.GROUP_SIZE: str(size), keys.GANG: "required"} if size > 1 else {}
-        owner = f"job-of-{name}" if self._random.random() < _OWNED_RATIO else ""
+        owner = f"job-of-{name}" if self._owned_ratio and self._random.random() < self._owned_ratio else ""
         for number in range(size):
             member = f"{name}-{number}" if said else name
             self._create(member, {keys.GPU_RESOURCE: str(gpus)}, said=said, is_queued=True, owner=owner if said else "")

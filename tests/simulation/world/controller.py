@@ -30,7 +30,7 @@ class Controller:
 
     async def run(self) -> None:
         """Create what is missing, for ever."""
-        while self._storm.mix.queued_ratio:
+        while self._storm.mix.owned_ratio:
             await asyncio.sleep(self._random.uniform(0.2, 2.0))
             for uid, members in self._by_controller().items():
                 self._complete(uid, members)
