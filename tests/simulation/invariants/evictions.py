@@ -25,7 +25,7 @@ from topology.annotations import keys
 LEAST_SECONDS = 25.0
 """For which a gang is half before it is ended: a clock that runs twice as fast counts a minute."""
 LONGEST_SECONDS = 95.0
-"""For which a gang is half at most in the calm, after the time of its plan: a minute of a slow clock, and turns of others."""
+"""For which a gang is half at most in the calm, after the time of its plan: a minute of a slow clock, and some turns."""
 TURN_SECONDS = 40.0
 """After the end of a gang, before another one is ended."""
 _LATE_SECONDS = 5.0
