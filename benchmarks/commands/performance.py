@@ -85,7 +85,7 @@ def scheduler(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Measure a real scheduler's pods per second with our extender, a trivial one, or none."""
+    """Measure a real scheduler's pods per second. It asks our extender, another, or none."""
     from benchmarks.performance import gang_starts, queue_burst, throughput, waiting_gangs
     from benchmarks.performance.burst import Stalled
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
@@ -101,14 +101,14 @@ def scheduler(
     try:
         binaries = find_binaries(kube_bin)
         if start_gangs is not None:
-            measured = gang_starts.measure(nodes, gang_starts.Shape.parse(start_gangs), rounds, binaries)
+            measured = gang_starts.measure(nodes, gang_starts.GangShape.parse(start_gangs), rounds, binaries)
             text = gang_starts.as_text(measured)
         elif gangs:
             gangs_load = waiting_gangs.GangsLoad(nodes, pods, candidates, percentage)
             measured = waiting_gangs.measure(gangs_load, rounds, binaries)
             text = waiting_gangs.as_text(measured)
         elif queue:
-            measured = queue_burst.measure(queue_burst.QueueLoad(nodes, pods, waiting), rounds, binaries)
+            measured = queue_burst.measure(queue_burst.QueueBurstLoad(nodes, pods, waiting), rounds, binaries)
             text = queue_burst.as_text(measured)
         else:
             load = throughput.ThroughputLoad(nodes, pods, candidates, percentage, burst)

@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.performance.verbs import PODS, create
 from benchmarks.processes.client import ApiClient
@@ -44,7 +44,7 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
     }
 
 
-async def create_pods(api: ApiClient, pods: int, **spec: object) -> dict[str, float]:
+async def create_pods(api: ApiClient, pods: int, **spec: Any) -> dict[str, float]:
     """Return when each was created, as we heard of it; `spec` adds to that of each."""
     gate, created = asyncio.Semaphore(CREATED_AT_ONCE), dict[str, float]()
 

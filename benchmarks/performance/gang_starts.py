@@ -38,7 +38,7 @@ class BadShape(Exception):
     """A shape of gangs that cannot be read."""
 
 
-class Way(StrEnum):
+class GangStarter(StrEnum):
     """Who starts gangs whole."""
 
     CORE = "core"
@@ -46,7 +46,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GangShape:
     """So many gangs of so many pods, with one GPU each."""
 
     gangs: int
@@ -74,7 +74,7 @@ class GangStartsRow:
     """One measurement."""
 
     round: int
-    by: Way
+    by: GangStarter
     gangs: int
     pods_of_gang: int
     nodes: int
@@ -88,7 +88,7 @@ class GangStartsRow:
     """Of the machine, over the minute before."""
 
 
-def measure(nodes: int, shape: Shape, rounds: int, binaries: Path) -> dict[str, Any]:
+def measure(nodes: int, shape: GangShape, rounds: int, binaries: Path) -> dict[str, Any]:
     """Return a row for each way and round; raises `TooFewGpus`, `NotReady`, `Stalled`, `WithoutPodGroups`."""
     kubernetes = check_pod_groups(binaries)
     if shape.all_pods > _GPUS_OF_NODE * nodes:
@@ -96,7 +96,7 @@ def measure(nodes: int, shape: Shape, rounds: int, binaries: Path) -> dict[str, 
     machine = describe_machine()
     end_in_order_on_signals()
     rows = []
-    for number, way in alternating([*Way], rounds, str):
+    for number, way in alternating([*GangStarter], rounds, str):
         with tempfile.TemporaryDirectory(prefix="gputopo-gangs-") as folder:
             rows.append(asyncio.run(_measure(Path(folder), binaries, nodes, shape, way, number)))
     return {
@@ -109,7 +109,10 @@ def measure(nodes: int, shape: Shape, rounds: int, binaries: Path) -> dict[str, 
 
 def compare(rows: Sequence[GangStartsRow]) -> dict[str, float]:
     """Return the gangs per second of the queue, of those of core, round by round."""
-    ours, core = ({row.round: row.gangs_per_second for row in rows if row.by is way} for way in (Way.QUEUE, Way.CORE))
+    ours, core = (
+        {row.round: row.gangs_per_second for row in rows if row.by is way}
+        for way in (GangStarter.QUEUE, GangStarter.CORE)
+    )
     return spread([rate / core[number] for number, rate in ours.items()])
 
 
@@ -125,7 +128,9 @@ def as_text(measured: dict[str, Any]) -> str:
     return "\n".join([*lines, f"Kubernetes {measured['kubernetes']}"])
 
 
-async def _measure(folder: Path, binaries: Path, nodes: int, shape: Shape, way: Way, number: int) -> GangStartsRow:
+async def _measure(
+    folder: Path, binaries: Path, nodes: int, shape: GangShape, way: GangStarter, number: int
+) -> GangStartsRow:
     async with (
         running_control_plane(binaries, folder, pod_groups.APISERVER_FLAGS) as plane,
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
@@ -133,7 +138,7 @@ async def _measure(folder: Path, binaries: Path, nodes: int, shape: Shape, way: 
         await join(api, mixed_fleet(nodes))
         configuration = {"percentageOfNodesToScore": 100}
         async with (
-            running_planner(plane, api) if way is Way.QUEUE else nullcontext(),
+            running_planner(plane, api) if way is GangStarter.QUEUE else nullcontext(),
             running_scheduler(plane, configuration, pod_groups.SCHEDULER_FLAGS) as scheduler,
         ):
             load = os.getloadavg()[0]
@@ -156,7 +161,7 @@ async def _measure(folder: Path, binaries: Path, nodes: int, shape: Shape, way: 
     )
 
 
-async def _create(api: ApiClient, shape: Shape, way: Way) -> None:
+async def _create(api: ApiClient, shape: GangShape, way: GangStarter) -> None:
     """Create the gangs, one after the other, and the pods of each many at once."""
     gate = asyncio.Semaphore(CREATED_AT_ONCE)
 
@@ -165,7 +170,7 @@ async def _create(api: ApiClient, shape: Shape, way: Way) -> None:
             await create(api, pod)
 
     for gang in range(shape.gangs):
-        if way is Way.CORE:
+        if way is GangStarter.CORE:
             group = pod_groups.pod_group(f"gang-{gang}", shape.pods)
             (await api.call("POST", pod_groups.POD_GROUPS, group)).ok()
         async with asyncio.TaskGroup() as group_of_tasks:
@@ -173,11 +178,11 @@ async def _create(api: ApiClient, shape: Shape, way: Way) -> None:
                 group_of_tasks.create_task(create_one(_pod(shape, way, gang, pod)))
 
 
-def _pod(shape: Shape, way: Way, gang: int, pod: int) -> Json:
+def _pod(shape: GangShape, way: GangStarter, gang: int, pod: int) -> Json:
     match way:
-        case Way.CORE:
+        case GangStarter.CORE:
             return pod_groups.member(gpu_pod(_name(gang, pod), 1), f"gang-{gang}")
-        case Way.QUEUE:
+        case GangStarter.QUEUE:
             wants = {keys.GROUP: f"gang-{gang}", keys.GROUP_SIZE: str(shape.pods), keys.GANG: "required"}
             return gpu_pod(_name(gang, pod), 1, wants, schedulingGates=[GATE])
 

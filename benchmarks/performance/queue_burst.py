@@ -38,7 +38,7 @@ _ALL_NODES, _BY_DEFAULT = 100, 0
 _TENANT: Final = "tenant"
 
 
-class Way(StrEnum):
+class BurstWay(StrEnum):
     """How pods get to their nodes."""
 
     NONE = "none"
@@ -53,23 +53,23 @@ class Way(StrEnum):
     @property
     def percentage_of_nodes_to_score(self) -> int:
         """What kube-scheduler's configuration says."""
-        return _BY_DEFAULT if self is Way.DEFAULT_VIEW else _ALL_NODES
+        return _BY_DEFAULT if self is BurstWay.DEFAULT_VIEW else _ALL_NODES
 
     @property
     def is_planned(self) -> bool:
         """Whether pods have the gate of the queue."""
-        return self in (Way.QUEUE, Way.BESIDE_WAITING)
+        return self in (BurstWay.QUEUE, BurstWay.BESIDE_WAITING)
 
 
 COMPARED: Final = (
-    (Way.QUEUE, Way.NONE),
-    (Way.QUEUE, Way.DEFAULT_VIEW),
-    (Way.BESIDE_WAITING, Way.QUEUE),
+    (BurstWay.QUEUE, BurstWay.NONE),
+    (BurstWay.QUEUE, BurstWay.DEFAULT_VIEW),
+    (BurstWay.BESIDE_WAITING, BurstWay.QUEUE),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class QueueLoad:
+class QueueBurstLoad:
     """What is to be scheduled, and what waits meanwhile."""
 
     nodes: int
@@ -78,17 +78,21 @@ class QueueLoad:
     """Pods of another namespace."""
 
     @property
-    def ways(self) -> tuple[Way, ...]:
+    def ways(self) -> tuple[BurstWay, ...]:
         """What is compared."""
-        return (Way.QUEUE, Way.BESIDE_WAITING) if self.waiting else (Way.NONE, Way.DEFAULT_VIEW, Way.QUEUE)
+        return (
+            (BurstWay.QUEUE, BurstWay.BESIDE_WAITING)
+            if self.waiting
+            else (BurstWay.NONE, BurstWay.DEFAULT_VIEW, BurstWay.QUEUE)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueBurstRow:
     """One measurement."""
 
     round: int
-    extender: Way
+    extender: BurstWay
     nodes: int
     pods: int
     waiting: int
@@ -106,7 +110,7 @@ class QueueRow:
     """Of the machine, over the minute before."""
 
 
-def measure(load: QueueLoad, rounds: int, binaries: Path) -> dict[str, Any]:
+def measure(load: QueueBurstLoad, rounds: int, binaries: Path) -> dict[str, Any]:
     """Return a row for each way and round, and the ratios; raises `TooFewGpus`, `NotReady`, `Stalled`."""
     check_capacity(load.nodes, load.pods)
     machine = describe_machine()
@@ -128,9 +132,9 @@ def measure(load: QueueLoad, rounds: int, binaries: Path) -> dict[str, Any]:
     }
 
 
-def compare(rows: Sequence[QueueRow]) -> list[dict[str, Any]]:
+def compare(rows: Sequence[QueueBurstRow]) -> list[dict[str, Any]]:
     """Return how many times as fast the queue was, round by round, and how many times as long its pods waited."""
-    by_way = {way: sorted((row for row in rows if row.extender is way), key=lambda row: row.round) for way in Way}
+    by_way = {way: sorted((row for row in rows if row.extender is way), key=lambda row: row.round) for way in BurstWay}
     ratios = list[dict[str, Any]]()
     for ours, other in COMPARED:
         if pairs := [*zip(by_way[ours], by_way[other], strict=False)]:
@@ -166,10 +170,10 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-async def _measure(folder: Path, binaries: Path, load: QueueLoad, way: Way, number: int) -> QueueRow:
+async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: BurstWay, number: int) -> QueueBurstRow:
     configuration = {"percentageOfNodesToScore": way.percentage_of_nodes_to_score}
     spec = {"schedulingGates": [GATE]} if way.is_planned else {}
-    waiting = load.waiting if way is Way.BESIDE_WAITING else 0
+    waiting = load.waiting if way is BurstWay.BESIDE_WAITING else 0
     async with (
         running_control_plane(binaries, folder) as plane,
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
@@ -189,7 +193,7 @@ async def _measure(folder: Path, binaries: Path, load: QueueLoad, way: Way, numb
             theirs = scheduler.cpu_seconds() - theirs
     seconds = max(bound.values()) - began
     waits = [bound[name] - since for name, since in created.items()]
-    return QueueRow(
+    return QueueBurstRow(
         number,
         way,
         load.nodes,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.cli import app
-from benchmarks.performance.queue_burst import QueueLoad, QueueRow, Way, compare
+from benchmarks.performance.queue_burst import BurstWay, QueueBurstLoad, QueueBurstRow, compare
 from tests.invoking import call
 
 
-def measured(number: int, way: Way, pods_per_second: float, p99_seconds: float) -> QueueRow:
-    return QueueRow(
+def measured(number: int, way: BurstWay, pods_per_second: float, p99_seconds: float) -> QueueBurstRow:
+    return QueueBurstRow(
         number, way, 500, 300, 0, 100, 3.0, pods_per_second, p99_seconds / 2, 1.0, p99_seconds, None, 10.0, 1.0
     )
 
@@ -18,12 +18,12 @@ def measured(number: int, way: Way, pods_per_second: float, p99_seconds: float) 
 def test_the_queue_is_compared_with_both_views_of_the_same_round() -> None:
     """A machine that is half as fast in one round changes no ratio, in whichever order the round went."""
     rows = [
-        measured(0, Way.NONE, 40.0, 20.0),
-        measured(0, Way.DEFAULT_VIEW, 200.0, 4.0),
-        measured(0, Way.QUEUE, 120.0, 5.0),
-        measured(1, Way.QUEUE, 60.0, 10.0),
-        measured(1, Way.DEFAULT_VIEW, 100.0, 8.0),
-        measured(1, Way.NONE, 20.0, 40.0),
+        measured(0, BurstWay.NONE, 40.0, 20.0),
+        measured(0, BurstWay.DEFAULT_VIEW, 200.0, 4.0),
+        measured(0, BurstWay.QUEUE, 120.0, 5.0),
+        measured(1, BurstWay.QUEUE, 60.0, 10.0),
+        measured(1, BurstWay.DEFAULT_VIEW, 100.0, 8.0),
+        measured(1, BurstWay.NONE, 20.0, 40.0),
     ]
     of_all, of_default = compare(rows)
     assert (of_all["to"], of_all["lowest"], of_all["highest"], of_all["created_to_bound_p99"]) == ("none", 3, 3, 0.25)
@@ -36,8 +36,8 @@ def test_the_queue_is_compared_with_both_views_of_the_same_round() -> None:
 
 def test_the_others_waiting_time_is_compared_with_that_without_the_waiting_pods() -> None:
     """Nothing else is measured then."""
-    assert QueueLoad(500, 300, waiting=5000).ways == (Way.QUEUE, Way.BESIDE_WAITING)
-    (ratio,) = compare([measured(0, Way.QUEUE, 100.0, 4.0), measured(0, Way.BESIDE_WAITING, 80.0, 5.0)])
+    assert QueueBurstLoad(500, 300, waiting=5000).ways == (BurstWay.QUEUE, BurstWay.BESIDE_WAITING)
+    (ratio,) = compare([measured(0, BurstWay.QUEUE, 100.0, 4.0), measured(0, BurstWay.BESIDE_WAITING, 80.0, 5.0)])
     assert (ratio["of"], ratio["median"], ratio["created_to_bound_mean"]) == ("queue-beside-waiting", 0.8, 1.25)
 
 
