@@ -26,7 +26,7 @@ GANGS: Final = Declaration(
 )
 EVICTIONS: Final = Declaration(
     "gputopo_queue_evictions",
-    "Evictions of half gangs, and of pods `stranded` without their planned node, by answer.",
+    "Evictions by cause (`half-gang`; `stranded`: the planned node is gone) and answer.",
     SeriesKind.COUNTER,
     labels=("cause", "answer"),
     values=tuple(product(Cause, EvictionOutcome)),
