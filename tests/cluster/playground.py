@@ -24,10 +24,11 @@ from tests.cluster.agent_pod import create_agent_pod
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import ACCOUNT, USERS, Installation
+from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import Json
 from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
-from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
+from tests.manifests.rendered import NAMESPACE, QUEUE_POLICY, SCHEDULER_NAME
 from tests.world.agents import Agents
 from tests.world.in_thread import in_thread
 from tests.world.kubelets import running_kubelets
@@ -54,6 +55,7 @@ NO_AGENTS = "8760h"
 
 QUEUE_RIGHTS = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch"]},
 )
 """What the chart gives an extender with a queue; Helm would have to be built to ask it, which takes minutes."""
@@ -93,6 +95,7 @@ def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
     """Install gputopo with its queue for the length of a `with` block; both schedulers are at work."""
     installation = Installation(plane)
     grant(plane, ACCOUNT, QUEUE_RIGHTS)
+    kubectl(plane, "apply", "--server-side", "-f", QUEUE_POLICY)
     with at_work(installation, {"agents": {"silence": NO_AGENTS}, "queue": {"enabled": True}}) as cluster:
         plane.start_scheduler()
         yield cluster

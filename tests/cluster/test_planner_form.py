@@ -70,7 +70,8 @@ def test_the_clusters_own_scheduler_binds_a_gang_where_it_is_planned(installed: 
     assert {pod["spec"]["nodeName"] for pod in pods} == {"h100-a", "h100-b"}
 
 
-def test_sec3_the_planner_may_patch_pods_and_bind_none(installed: ControlPlane) -> None:
+def test_sec3_the_planner_may_patch_and_evict_pods_and_bind_none(installed: ControlPlane) -> None:
     """Beside that it has the extender's rights, by every right that the API server counts out."""
     needed = {(verb, "", resource) for verb, resource in EXTENDERS if resource != "pods/binding"}
-    assert rules(installed, EXTENDER) - rules(installed, NOBODY) == needed | {("patch", "", "pods")}
+    of_queue = {("patch", "", "pods"), ("create", "", "pods/eviction")}
+    assert rules(installed, EXTENDER) - rules(installed, NOBODY) == needed | of_queue

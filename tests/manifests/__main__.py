@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
                     print(f"{', '.join(pages)}: a table is not what it is made of; run `make manifests`")
                     return 1
                 if names := outdated():
-                    print(f"manifests: {', '.join(names)}: not what the chart gives; run `make manifests`")
+                    print(f"{', '.join(names)}: not what the chart gives; run `make manifests`")
                     return 1
             case _:
                 print("usage: python -m tests.manifests [--check]", file=sys.stderr)
