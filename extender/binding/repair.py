@@ -26,6 +26,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.parts import containers_of
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
+from extender.kit.lasting import Lasting
 from topology.annotations.records import PlacementRecord, encode_placement
 from topology.bandwidth.predict import ring_order
 from topology.errors import PayloadError
@@ -41,15 +42,15 @@ class Repairs:
     """Remembers since when nodes have been amiss."""
 
     settling_seconds: float = SETTLING_SECONDS
-    _since: dict[str, float] = field(default_factory=dict)
+    _lasting: Lasting[str] = field(default_factory=Lasting)
     _refused: dict[str, float] = field(default_factory=dict)
     """Node → when a record of one of its pods was refused."""
 
     def due(self, state: ClusterState, now: float) -> list[str]:
         """Return the nodes to repair at `now` (monotonic seconds), by name."""
-        self._since = {name: self._since.get(name, now) for name in sorted(state.conditions.amiss)}
+        lasting = self._lasting.seconds(sorted(state.conditions.amiss), now)
         self._refused = {name: at for name, at in self._refused.items() if now - at < REFUSED_SECONDS}
-        return [name for name, since in self._since.items() if self._is_due(state.views[name], now - since)]
+        return [name for name, seconds in lasting.items() if self._is_due(state.views[name], seconds)]
 
     def take_note(self, name: str, done: Repaired, now: float) -> None:
         """Take note of what came of a repair."""

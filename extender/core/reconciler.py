@@ -15,7 +15,6 @@ from extender.binding.release import ClaimTimers, Task, release
 from extender.binding.repair import Repaired, Repairs, repair
 from extender.binding.unbound_pods import fence_listed, list_unbound
 from extender.cluster.node_view import NodeView
-from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 from extender.kit.plain_structlog import structlog
 from extender.kit.turns import in_short_turns, in_turns
@@ -171,16 +170,16 @@ class Reconciler:
             log.info("corrected a ledger", node=name, kind=kind, pod=pod, uid=held.pod.uid, gpus=sorted(held.gpus))
             if kind != "restored" and view is not None:
                 self.events.record(
-                    events.corrected(_named_pod(held), len(held.gpus), view.name, adopted=kind == "adopted")
+                    events.corrected(events.PodName.of(held.pod), len(held.gpus), view.name, adopted=kind == "adopted")
                 )
 
     def _tell_of_evictions(self) -> None:
         """Tell the others of a group who of them has to go."""
         for gone in self.state.indexes.evictions.news():
-            about = events.PodName(*gone.pod.key, gone.pod.uid)
+            about = events.PodName.of(gone.pod)
             log.info("a pod of a group has to go", pod="/".join(gone.pod.key), why=gone.why, others=len(gone.others))
             for other in gone.others:
-                named = events.PodName(*other.key, other.uid)
+                named = events.PodName.of(other)
                 self.events.record(events.member_evicted(named, about, gone.pod.node or "", gone.why))
 
     def _tell_of_conflicts(self, now: float) -> None:
@@ -191,7 +190,7 @@ class Reconciler:
             for gpu, pods in view.conflicts.items():
                 since = self._conflicts[name, gpu] = before.get((name, gpu), now)
                 if now - since >= CONFLICT_SECONDS:
-                    names = [events.PodName(*pod.key, pod.uid) for pod in pods]
+                    names = [events.PodName.of(pod) for pod in pods]
                     self.events.record(events.conflict(_named_node(view), gpu, names))
                     for about in names:
                         self.events.record(events.shares_gpu(about, gpu, name))
@@ -199,7 +198,3 @@ class Reconciler:
 
 def _named_node(view: NodeView) -> events.NodeName:
     return events.NodeName(view.name, view.node.metadata.uid)
-
-
-def _named_pod(held: Holding) -> events.PodName:
-    return events.PodName(*held.pod.key, held.pod.uid)

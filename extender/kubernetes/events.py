@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn, Self
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
@@ -65,6 +66,11 @@ class PodName:
     namespace: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, pod: GpuPod) -> Self:
+        """Return the name of a pod."""
+        return cls(*pod.key, pod.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class Autoscaling(Feature):
             await self._withdraw(uid)
         elif (came := self._arrivals.answer_to(placeholder, pod, now)) and await self._withdraw(uid):
             self._attempts.failed(uid, now.monotonic, pod.key[0])  # forgotten when the pod is bound
-            self.events.record(events.node_came(_named(pod), came))
+            self.events.record(events.node_came(PodName.of(pod), came))
             log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
 
     def _take_stock(self) -> None:
@@ -190,7 +190,7 @@ class Autoscaling(Feature):
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
             if uid in self._refused:  # else another extender asks, and knows how often it has
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
-                self.events.record(events.node_did_not_come(_named(pod), pause))
+                self.events.record(events.node_did_not_come(PodName.of(pod), pause))
 
     def _is_ours(self, placeholder: StandIn) -> bool:
         """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""
@@ -235,7 +235,7 @@ class Autoscaling(Feature):
             if pod.uid in self._standing or is_covered or not self._is_due(pod.uid, now):
                 continue
             if why := limits.refusal(pod):
-                self.events.record(events.node_not_asked(_named(pod), why))
+                self.events.record(events.node_not_asked(PodName.of(pod), why))
             elif await self._ask(pod, need):
                 limits.take(pod.key[0], pod)
                 asked_for[need.request] += 1
@@ -252,7 +252,7 @@ class Autoscaling(Feature):
         placeholder = self._standing.get(pod.uid)
         if placeholder is None:
             if why.is_final and self._is_due(pod.uid, now):
-                self.events.record(events.node_not_asked(_named(pod), why))
+                self.events.record(events.node_not_asked(PodName.of(pod), why))
             return
         is_newer = now.monotonic - refused.at.monotonic < now.age_seconds(placeholder.created)
         if why is NoNeed.SEEN_BY_COUNT or (why is NoNeed.OTHER_REASON and is_newer):
@@ -278,7 +278,7 @@ class Autoscaling(Feature):
             )
             return False
         self.metrics.count(NODE_REQUESTS, "asked")
-        self.events.record(events.node_asked(_named(pod), need.gpus, need.groups, self.settings.life))
+        self.events.record(events.node_asked(PodName.of(pod), need.gpus, need.groups, self.settings.life))
         log.info("asked for a node", pod="/".join(pod.key), uid=pod.uid, gpus=need.gpus, groups=need.groups)
         return True
 
@@ -319,7 +319,3 @@ def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
 
 def _waits(pod: GpuPod) -> bool:
     return pod.is_alive and pod.node is None
-
-
-def _named(pod: GpuPod) -> PodName:
-    return PodName(*pod.key, pod.uid)

@@ -78,7 +78,7 @@ class QueueEvictions:
 
     def _may_go(self, ending: Ending) -> bool:
         if obstacle := ending.obstacle:
-            self.evictor.events.record(events.not_evicted(_name_of(ending.pod), ending.why, obstacle, ending.cause))
+            self.evictor.events.record(events.not_evicted(PodName.of(ending.pod), ending.why, obstacle, ending.cause))
         return not obstacle
 
     def _is_next(self, gang: HalfGang) -> bool:
@@ -100,7 +100,7 @@ class QueueEvictions:
 
     async def _evict(self, ending: Ending) -> bool:
         pod = ending.pod
-        name = _name_of(pod)
+        name = PodName.of(pod)
         if not self.may_act():
             return False
         answer = await self.evictor.evict(
@@ -129,10 +129,6 @@ def _all_unbound(pods: Sequence[GpuPod]) -> Step[bool]:
         if reply.value.metadata.uid != pod.uid or reply.value.spec.node_name:
             return False
     return True
-
-
-def _name_of(pod: GpuPod) -> PodName:
-    return PodName(*pod.key, pod.uid)
 
 
 def _text(key: GroupKey) -> str:

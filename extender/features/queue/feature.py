@@ -317,7 +317,7 @@ class Queue(Feature):
         not_planned = ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
         for standing, place in islice(not_planned, EVENTS_AT_ONCE):
             pod = standing.pod
-            self.recorder.record(events.queued(PodName(*pod.key, pod.uid), place, standing.why, standing.words))
+            self.recorder.record(events.queued(PodName.of(pod), place, standing.why, standing.words))
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

@@ -14,6 +14,7 @@ from extender.cluster.candidates.groups import key_of
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.state import ClusterState
+from extender.kit.lasting import Lasting
 from topology.effort import Search
 
 PATIENCE_SECONDS: Final = 60.0
@@ -35,10 +36,10 @@ class HalfGang:
 
 @dataclass(slots=True)
 class HalfGangs:
-    """Half gangs, and since when each is half, in monotonic seconds."""
+    """Half gangs, and since when each is half."""
 
     state: ClusterState
-    _since: dict[GroupKey, float] = field(default_factory=dict)
+    _lasting: Lasting[GroupKey] = field(default_factory=Lasting)
 
     def long_since(self, now: float, planned: Container[str]) -> Search[list[HalfGang]]:
         """Return the gangs that have been half for too long, those first that have been for longest.
@@ -49,13 +50,12 @@ class HalfGangs:
 
         """
         halves = yield from self._halves(planned)
-        self._since = {key: self._since.get(key, now) for key in halves}
-        ordered = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
-        return [halves[key] for key, since in ordered if now - since >= PATIENCE_SECONDS]
+        ordered = sorted(self._lasting.seconds(halves, now).items(), key=lambda item: (-item[1], item[0]))
+        return [halves[key] for key, seconds in ordered if seconds >= PATIENCE_SECONDS]
 
     def forget(self) -> None:
         """Forget since when gangs are half: nobody has looked in between."""
-        self._since.clear()
+        self._lasting.forget()
 
     def _halves(self, planned: Container[str]) -> Search[dict[GroupKey, HalfGang]]:
         """Return the gangs with a member that waits in the queue or was sent to a node, and others that are bound."""

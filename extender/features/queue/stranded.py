@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.kit.lasting import Lasting
 
 PATIENCE_SECONDS: Final = 60.0
 """A node that starts again may be deleted and created."""
@@ -14,10 +15,10 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class StrandedPods:
-    """Stranded pods, and since when each is, in monotonic seconds."""
+    """Stranded pods, and since when each is."""
 
     state: ClusterState
-    _since: dict[str, float] = field(default_factory=dict)
+    _lasting: Lasting[str] = field(default_factory=Lasting)
     """By UID."""
 
     def long_since(self, now: float) -> list[GpuPod]:
@@ -27,9 +28,12 @@ class StrandedPods:
             for pod in self.state.indexes.waiting.nominated.values()
             if pod.pinned_to and pod.pinned_to not in self.state.views
         }
-        self._since = {uid: self._since.get(uid, now) for uid in stranded}
-        return [stranded[uid] for uid, since in self._since.items() if now - since >= PATIENCE_SECONDS]
+        return [
+            stranded[uid]
+            for uid, seconds in self._lasting.seconds(stranded, now).items()
+            if seconds >= PATIENCE_SECONDS
+        ]
 
     def forget(self) -> None:
         """Forget since when pods are stranded: nobody has looked in between."""
-        self._since.clear()
+        self._lasting.forget()

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import product
 from typing import Final, Self
 
-from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.sickness import Stricken, companions, stricken_pods
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
@@ -115,8 +114,8 @@ class SickGpus(Feature):
     def _tell_of(self, news: Stricken) -> bool:
         """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
         fate = STAYS if not news.pod.asks_for_eviction else GOES if self.may_evict else MAY_NOT_GO
-        of_pod = events.gpu_sick(_named(news.pod), news, fate)
-        of_group = [events.member_sick(_named(member), news) for member in companions(self.state, news.pod)]
+        of_pod = events.gpu_sick(PodName.of(news.pod), news, fate)
+        of_group = [events.member_sick(PodName.of(member), news) for member in companions(self.state, news.pod)]
         if not all(self.events.record(event) for event in (of_pod, *of_group)):
             return False
         gpus = [gpu.uuid for gpu in news.gpus]
@@ -130,7 +129,7 @@ class SickGpus(Feature):
         if not due or self.clock().monotonic < self._next_eviction:
             return
         first = by_uid[due[0]]
-        pod = _named(first.pod)
+        pod = PodName.of(first.pod)
         answer = await self._evictor.evict(Eviction(pod, events.evicted(pod, first), partial(events.not_evicted, pod)))
         self.metrics.count(EVICTIONS, answer)
         if answer is EvictionOutcome.EVICTED:
@@ -139,7 +138,3 @@ class SickGpus(Feature):
 
 def _cases(stricken: list[Stricken]) -> Iterator[Case]:
     return ((affected.pod.uid, gpu.uuid, gpu.since) for affected in stricken for gpu in affected.gpus)
-
-
-def _named(pod: GpuPod) -> PodName:
-    return PodName(*pod.key, pod.uid)
