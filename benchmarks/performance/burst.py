@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from benchmarks.performance.verbs import PODS, create
-from benchmarks.processes.client import ApiClient
+from benchmarks.processes.client import ApiClient, for_all
 from benchmarks.processes.process import Process
 from benchmarks.simulated.fleet import POD_SIZES, gpu_pod
 
@@ -46,16 +46,13 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
 
 async def create_pods(api: ApiClient, pods: int, **spec: Any) -> dict[str, float]:
     """Return when each was created, as we heard of it; `spec` adds to that of each."""
-    gate, created = asyncio.Semaphore(CREATED_AT_ONCE), dict[str, float]()
+    created = dict[str, float]()
 
     async def create_one(number: int) -> None:
-        async with gate:
-            await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], None, **spec))
-            created[f"pod-{number}"] = time.perf_counter()
+        await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], None, **spec))
+        created[f"pod-{number}"] = time.perf_counter()
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(pods):
-            group.create_task(create_one(number))
+    await for_all(range(pods), create_one, CREATED_AT_ONCE)
     return created
 
 

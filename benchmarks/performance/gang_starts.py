@@ -23,7 +23,7 @@ from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import create
 from benchmarks.performance.waiting_gangs import check_pod_groups
 from benchmarks.processes import pod_groups
-from benchmarks.processes.client import ApiClient, Json
+from benchmarks.processes.client import ApiClient, Json, for_all
 from benchmarks.processes.control_plane import running_control_plane, running_scheduler
 from benchmarks.processes.planner import GATE, running_planner
 from benchmarks.processes.process import end_in_order_on_signals
@@ -163,19 +163,12 @@ async def _measure(
 
 async def _create(api: ApiClient, shape: GangShape, way: GangStarter) -> None:
     """Create the gangs, one after the other, and the pods of each many at once."""
-    gate = asyncio.Semaphore(CREATED_AT_ONCE)
-
-    async def create_one(pod: Json) -> None:
-        async with gate:
-            await create(api, pod)
-
     for gang in range(shape.gangs):
         if way is GangStarter.CORE:
             group = pod_groups.pod_group(f"gang-{gang}", shape.pods)
             (await api.call("POST", pod_groups.POD_GROUPS, group)).ok()
-        async with asyncio.TaskGroup() as group_of_tasks:
-            for pod in range(shape.pods):
-                group_of_tasks.create_task(create_one(_pod(shape, way, gang, pod)))
+        pods = [_pod(shape, way, gang, pod) for pod in range(shape.pods)]
+        await for_all(pods, lambda pod: create(api, pod), CREATED_AT_ONCE)
 
 
 def _pod(shape: GangShape, way: GangStarter, gang: int, pod: int) -> Json:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, create_pods, spread, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import percentile
-from benchmarks.processes.client import ApiClient
+from benchmarks.processes.client import ApiClient, for_all
 from benchmarks.processes.control_plane import running_control_plane, running_scheduler
 from benchmarks.processes.kube_binaries import kubernetes_version
 from benchmarks.processes.kube_settings import CLIENT_LIMITS
@@ -214,13 +214,9 @@ async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: Burs
 async def _create_waiting(api: ApiClient, pods: int) -> None:
     """Create pods in a namespace of their own that no node can take."""
     (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": _TENANT}})).ok()
-    gate = asyncio.Semaphore(CREATED_AT_ONCE)
 
     async def create_one(number: int) -> None:
         pod = gpu_pod(f"waiting-{number}", 8, {keys.MIN_BANDWIDTH: "1000000"}, schedulingGates=[GATE])
-        async with gate:
-            (await api.call("POST", f"/api/v1/namespaces/{_TENANT}/pods", pod)).ok()
+        (await api.call("POST", f"/api/v1/namespaces/{_TENANT}/pods", pod)).ok()
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(pods):
-            group.create_task(create_one(number))
+    await for_all(range(pods), create_one, CREATED_AT_ONCE)

@@ -5,7 +5,6 @@ No extender can have more pods bound a second on this machine; so this is the fl
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.performance.verbs import PODS, create
-from benchmarks.processes.client import MERGE_PATCH, ApiClient
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, for_all
 from benchmarks.processes.control_plane import running_control_plane
 from benchmarks.simulated.fleet import POD_SIZES, gpu_pod, join, mixed_fleet
 from topology.annotations import keys
@@ -39,13 +38,10 @@ async def pods_per_second(binaries: Path, nodes: int, pods: int) -> float:
 
 async def write(api: ApiClient, nodes: Sequence[str], pods: int) -> None:
     """Create, nominate, claim for and bind so many pods, each on the next node."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-    async with asyncio.TaskGroup() as group:
-        for number in range(pods):
-            group.create_task(_write(api, gate, number, nodes[number % len(nodes)]))
+    await for_all(range(pods), lambda number: _write(api, number, nodes[number % len(nodes)]), _AT_ONCE)
 
 
-async def _write(api: ApiClient, gate: asyncio.Semaphore, number: int, node: str) -> None:
+async def _write(api: ApiClient, number: int, node: str) -> None:
     name = f"pod-{number}"
     nominated = {"metadata": {"annotations": {keys.NOMINATED: node}}, "status": {"nominatedNodeName": node}}
     claimed = {"metadata": {"annotations": {keys.LEDGER: f"{number:0{_BYTES}}"}}}
@@ -53,8 +49,7 @@ async def _write(api: ApiClient, gate: asyncio.Semaphore, number: int, node: str
         "metadata": {"name": name, "annotations": {keys.PLACEMENT: "x" * _BYTES}},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    async with gate:
-        await create(api, gpu_pod(name, POD_SIZES[number % len(POD_SIZES)]))
-        (await api.call("PATCH", f"{PODS}/{name}/status", nominated, content_type=MERGE_PATCH)).ok()
-        (await api.call("PATCH", f"/api/v1/nodes/{node}", claimed, content_type=MERGE_PATCH)).ok()
-        (await api.call("POST", f"{PODS}/{name}/binding", binding)).ok()
+    await create(api, gpu_pod(name, POD_SIZES[number % len(POD_SIZES)]))
+    (await api.call("PATCH", f"{PODS}/{name}/status", nominated, content_type=MERGE_PATCH)).ok()
+    (await api.call("PATCH", f"/api/v1/nodes/{node}", claimed, content_type=MERGE_PATCH)).ok()
+    (await api.call("POST", f"{PODS}/{name}/binding", binding)).ok()

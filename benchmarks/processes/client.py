@@ -6,19 +6,21 @@ and against a real kube-apiserver, whose kubeconfig may hold a bearer token and 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
 import yaml
 
 Json = dict[str, Any]
+Item = TypeVar("Item")
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -123,3 +125,16 @@ class ApiClient:
 
 def _named(entries: list[Json], name: str) -> Json:
     return next(entry for entry in entries if entry["name"] == name)
+
+
+async def for_all(items: Iterable[Item], work: Callable[[Item], Awaitable[object]], at_once: int) -> None:
+    """Do some work for all items, for so many at once; the first failure ends the others."""
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(item: Item) -> None:
+        async with gate:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for item in items:
+            group.create_task(one(item))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.gpus.discovery import NodeDiscovery
 from agent.node.publish import Publication
-from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json
+from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, for_all
 from topology.annotations import keys
 from topology.annotations.records import (
     Claim,
@@ -175,17 +174,13 @@ def share_pod(
 
 async def join(client: ApiClient, nodes: Iterable[SimulatedNode], scheduler_name: str = "nobody") -> None:
     """Create the nodes, each with the pod that holds its used GPUs, as if that scheduler had bound it."""
-    gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(node: SimulatedNode) -> None:
-        async with gate:
-            made = (await client.call("POST", "/api/v1/nodes", node_object(node))).ok()
-            if node.used or node.shared_gib:
-                await _occupy(client, node, made["metadata"]["uid"], scheduler_name)
+    async def join_one(node: SimulatedNode) -> None:
+        made = (await client.call("POST", "/api/v1/nodes", node_object(node))).ok()
+        if node.used or node.shared_gib:
+            await _occupy(client, node, made["metadata"]["uid"], scheduler_name)
 
-    async with asyncio.TaskGroup() as group:
-        for node in nodes:
-            group.create_task(one(node))
+    await for_all(nodes, join_one, _AT_ONCE)
 
 
 async def _occupy(client: ApiClient, node: SimulatedNode, node_uid: str, scheduler_name: str) -> None:
