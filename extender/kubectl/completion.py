@@ -40,8 +40,9 @@ _NAMED = {
 def complete(words: Sequence[str]) -> tuple[list[str], int]:
     """Return what the last word, which may be empty, could become, and cobra's directive.
 
-    >>> complete(["nodes", "-o", "j"])
-    (['json'], 4)
+    >>> words, directive = complete(["nodes", "-o", "j"])
+    >>> ",".join(words), directive
+    ('json', 4)
     """
     *before, last = words or [""]
     commands: dict[str, Any] = get_command(cli.app).commands  # type: ignore[attr-defined]
