@@ -14,8 +14,9 @@ A tenant can write any number, and a false one harms that tenant alone. A Job, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 from extender.cluster.caches.group_sizes import GroupSizes
 from extender.cluster.objects.gpu_pods import GpuPod, read_group
@@ -42,6 +43,63 @@ class Member:
     request: GroupRequest
 
 
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """What all pods of a group come to, as of one version of each."""
+
+    nodes: tuple[str, ...]
+    """Of its bound pods that are alive; a node once for each."""
+    unbound: tuple[str, ...]
+    """UIDs of those that may be bound any time."""
+    gated: int
+    done: int
+    stated_size: int
+    """The greatest that a pod states; 0: none does."""
+    gpus: int
+    """The most that one of its pods takes of GPUs, or of shares of them."""
+    oldest: str
+    newest: str
+    """When its oldest pod was created, and its newest bound one or, where none is bound, the oldest again."""
+
+    @classmethod
+    def of(cls, members: Mapping[str, Member]) -> Self:
+        """Add up the members of a group that has any."""
+        pods = {uid: member.pod for uid, member in members.items()}
+        live = {uid: pod for uid, pod in pods.items() if pod.is_alive and not pod.is_gated}
+        created = [(pod.node is not None, pod.pod.metadata.creation_timestamp or "") for pod in pods.values()]
+        oldest = min(when for _, when in created)
+        return cls(
+            tuple(pod.node for pod in live.values() if pod.node),
+            tuple(uid for uid, pod in live.items() if not pod.node),
+            sum(pod.is_gated for pod in pods.values()),
+            sum(pod.pod.status.phase == "Succeeded" for pod in pods.values()),
+            max(member.request.size or 0 for member in members.values()),
+            max((pod.gpus or len(pod.shares) for pod in live.values()), default=0),
+            oldest,
+            max((when for is_bound, when in created if is_bound), default=oldest),
+        )
+
+    @property
+    def existing(self) -> int:
+        """How many of its pods are anywhere, or wait for nothing but a place."""
+        return len(self.nodes) + len(self.unbound)
+
+    def placed(self, place_of: PlaceOf) -> list[str]:
+        """Return where its pods are, or are on their way to; a node once for each."""
+        return [*self.nodes, *filter(None, map(place_of, self.unbound))]
+
+    def rest(self, size: int | None, placed: int) -> int:
+        """Return how many are still to be placed."""
+        return max(self.existing - placed, (size or 0) - placed - self.done)
+
+    def is_young(self, age_of: Callable[[str | None], float]) -> bool:
+        """Whether the group may still wait for pods that do not exist yet.
+
+        A pod that is not bound renews nothing, because it costs nothing to create one. Where none is bound yet the oldest counts.
+        """
+        return age_of(self.newest) < GRACE_SECONDS and age_of(self.oldest) < RENEWED_SECONDS
+
+
 class Groups:
     """All groups; a pod whose annotations cannot be read belongs to none."""
 
@@ -52,6 +110,8 @@ class Groups:
         """Of groups whose pods say none; where nobody reads them there are none."""
         self._locations = locations
         self._members: dict[GroupKey, dict[str, Member]] = {}
+        self._tallies: dict[GroupKey, _Tally] = {}
+        """Of groups of which somebody asked since their pods changed last."""
         self._key_of: dict[str, GroupKey] = {}
         self._touched: set[GroupKey] = set()
         self._begun: set[GroupKey] = set()
@@ -66,7 +126,7 @@ class Groups:
             return
         key = self._key_of[uid] = key_of(pod.pod, request)
         self._members.setdefault(key, {})[uid] = Member(pod, request)
-        self._touched.add(key)
+        self._touch(key)
 
     def request_of(self, uid: str) -> GroupRequest | None:
         """Return what a pod says of its group, `None` where it has none."""
@@ -75,11 +135,20 @@ class Groups:
     def _leave(self, key: GroupKey, uid: str) -> None:
         """Take a pod out; of a group without any nothing is left, for nobody may ever ask about it."""
         del self._members[key][uid]
-        self._touched.add(key)
+        self._touch(key)
         if not self._members[key]:
             del self._members[key]
             self._touched.remove(key)
             self._begun.discard(key)
+
+    def _touch(self, key: GroupKey) -> None:
+        self._touched.add(key)
+        self._tallies.pop(key, None)
+
+    def _tally(self, key: GroupKey) -> _Tally:
+        if key not in self._tallies:
+            self._tallies[key] = _Tally.of(self._members[key])
+        return self._tallies[key]
 
     def _resized(self, key: GroupKey) -> None:
         if key in self._members:
@@ -104,8 +173,7 @@ class Groups:
         others = [member for uid, member in self._members.get(key, {}).items() if uid != asking]
         done = sum(member.pod.pod.status.phase == "Succeeded" for member in others)
         waiting = sum(each.pod.is_alive and not each.pod.is_gated for each in others) - len(nodes) + bool(asking)
-        placed = {self._locations.get(node, Location()) for node in nodes}
-        return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(placed))
+        return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(self._places(nodes)))
 
     def nodes(self, key: GroupKey, place_of: PlaceOf, asking: str = "") -> list[str]:
         """Return where the other pods of a group are, or are on their way to; a node once for each."""
@@ -149,8 +217,8 @@ class Groups:
     ) -> Counter[Domain]:
         """Return for how many pods of so many GPUs the other groups still need room in the domains where they have begun.
 
-        Linear in the pods of groups that have begun and are not whole. The GPUs of all of them are added up before they
-        are counted in pods. So many small groups keep no more room than one that is as large as all of them.
+        Linear in the groups that have begun and are not whole, and in their nodes. The GPUs of all of them are added up before
+        they are counted in pods. So many small groups keep no more room than one that is as large as all of them.
 
         Args:
             key: The group that asks.
@@ -163,49 +231,38 @@ class Groups:
         reserved_gpus: Counter[Domain] = Counter()
         begun = self._unfinished().union(self._key_of[uid] for uid in on_the_way if uid in self._key_of)
         for other in begun - {key}:
-            members = self._members[other].values()
-            size = self._size_for(key[0], other) if _is_young(members, age_of) else None
-            found = self.progress(other, size, place_of)
-            waiting = (member.pod for member in members if member.pod.is_alive and not member.pod.is_gated)
-            theirs = max((pod.gpus or len(pod.shares) for pod in waiting), default=0)
-            for domain in {place.domain(level) for place in found.placed for level in Level}:
-                reserved_gpus[domain] += found.rest * theirs
+            tally = self._tally(other)
+            size = self._size_for(key[0], other, tally) if tally.is_young(age_of) else None
+            nodes = tally.placed(place_of)
+            rest_gpus = tally.rest(size, len(nodes)) * tally.gpus
+            for domain in (
+                {place.domain(level) for place in self._places(nodes) for level in Level} if rest_gpus else ()
+            ):
+                reserved_gpus[domain] += rest_gpus
         return Counter({domain: -(-theirs // gpus) for domain, theirs in reserved_gpus.items() if theirs})
 
     def _unfinished(self) -> set[GroupKey]:
         """Return the groups that have a bound pod, and others to be placed."""
         for key in self._touched:
-            found = self.progress(key, self._size(key), lambda _: None)
-            (self._begun.add if found.placed and found.rest else self._begun.discard)(key)
+            tally = self._tally(key)
+            is_begun = tally.nodes and tally.rest(self._size(key), len(tally.nodes))
+            (self._begun.add if is_begun else self._begun.discard)(key)
         self._touched.clear()
         return self._begun
 
     def _size(self, key: GroupKey) -> int:
-        said = max((member.request.size or 0 for member in self._members.get(key, {}).values()), default=0)
-        return said or self.sizes.by_group.get(key, 0)
+        return self._tally(key).stated_size or self.sizes.by_group.get(key, 0)
 
-    def _size_for(self, namespace: str, key: GroupKey) -> int:
+    def _size_for(self, namespace: str, key: GroupKey, tally: _Tally) -> int:
         """Return the size of a group that groups of a namespace have to respect, without the pods behind gates."""
-        members = self._members[key].values()
-        gated = sum(member.pod.is_gated for member in members)
+        size = self._size(key) - tally.gated
         if namespace == key[0]:
-            return self._size(key) - gated
-        existing = sum(member.pod.is_alive for member in members) - gated
-        bound = sum(member.pod.is_alive and member.pod.node is not None for member in members)
-        done = sum(member.pod.pod.status.phase == "Succeeded" for member in members)
-        credible = max(existing + bound + done, self.sizes.by_group.get(key, 0) - gated)
-        return min(self._size(key) - gated, credible)
+            return size
+        bound_or_due = tally.existing + len(tally.nodes) + tally.done
+        return min(size, max(bound_or_due, self.sizes.by_group.get(key, 0) - tally.gated))
 
-
-def _is_young(members: Collection[Member], age_of: Callable[[str | None], float]) -> bool:
-    """Whether a group may still wait for pods that do not exist yet.
-
-    A pod that is not bound renews nothing, because it costs nothing to create one. Where none is bound yet the oldest counts.
-    """
-    created = [(member.pod.node is not None, member.pod.pod.metadata.creation_timestamp or "") for member in members]
-    oldest = min(when for _, when in created)
-    newest = max((when for is_bound, when in created if is_bound), default=oldest)
-    return age_of(newest) < GRACE_SECONDS and age_of(oldest) < RENEWED_SECONDS
+    def _places(self, nodes: Iterable[str]) -> set[Location]:
+        return {self._locations.get(node, Location()) for node in nodes}
 
 
 def key_of(pod: Pod, group: GroupRequest) -> GroupKey:
