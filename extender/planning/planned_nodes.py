@@ -15,6 +15,7 @@ from extender.cluster.candidates.shape_index import Key, Order, ShapeIndex
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.quantities import cpu_milli, memory_bytes
 from topology.effort import Search
+from topology.placement.decide import Decision
 from topology.placement.verdict import Placement
 from topology.request.domains import Location
 from topology.request.gpu_request import GpuRequest
@@ -41,6 +42,9 @@ class HostDemand:
 
     def __add__(self, more: HostDemand) -> HostDemand:
         return HostDemand(self.cpu_milli + more.cpu_milli, self.memory_bytes + more.memory_bytes)
+
+    def __sub__(self, less: HostDemand) -> HostDemand:
+        return HostDemand(self.cpu_milli - less.cpu_milli, self.memory_bytes - less.memory_bytes)
 
 
 NO_DEMAND: Final = HostDemand()
@@ -79,6 +83,8 @@ class PlannedNodes:
         self._kept: dict[str, Held] = {}
         self._freed: dict[str, int] = {}
         """Node → GPUs that pods will have given back; a mask over positions."""
+        self._released: Mapping[str, HostDemand] | None = {}
+        """Node → what pods will have given back besides GPUs; `None`: nobody knows."""
         self._touched = self._shapes.like()
         """The nodes of which anything is taken or kept, without what is taken."""
         self._beside_kept = self._shapes.like()
@@ -88,9 +94,13 @@ class PlannedNodes:
             if node in self._names:
                 self._take(node, held, NO_DEMAND)
 
-    def later(self, freed: Mapping[str, int]) -> Search[PlannedNodes]:
-        """Return the nodes as they will be once these GPUs are given back, with the CPU and memory of the pods that had them."""
+    def later(self, freed: Mapping[str, int], released: Mapping[str, HostDemand] | None = None) -> Search[PlannedNodes]:
+        """Return the nodes as they will be once pods have given back these GPUs, and what else they had.
+
+        Where `released` is `None`, CPU and memory are taken for enough.
+        """
         later = PlannedNodes(self._nodes, {})
+        later._released = released if freed else {}
         later._freed = {node: gpus for node, gpus in freed.items() if node in self._names}
         later._taken = dict(self._taken)
         for number, node in enumerate({**later._freed, **later._taken}):
@@ -153,6 +163,12 @@ class PlannedNodes:
             pods += order.fitting(order.census(some, locations))
         return pods
 
+    def decide_after(self, node: str, freed: int, request: GpuRequest) -> Decision:
+        """Return what a pod would get on a node if these GPUs were given back there."""
+        bucket = self._shapes.bucket_of(node)
+        shape = bucket.shape if bucket else Shape(None, 0)
+        return _left(shape, self._taken.get(node, NOTHING), freed).decide(request)
+
     def mark(self) -> int:
         """Return a mark, to which `undo` goes back."""
         return len(self._steps)
@@ -191,8 +207,10 @@ class PlannedNodes:
         return frozenset(self._taken.keys() | self._kept.keys() | self._freed.keys())
 
     def _needed(self, name: str, demand: HostDemand) -> HostDemand:
-        """Return what pods that are planned onto a node need of it; nobody knows what it will have where pods are to end."""
-        return NO_DEMAND if self._freed else demand + self._planned.get(name, NO_DEMAND)
+        """Return what pods that are planned onto a node need of it, beyond what others give back there."""
+        if self._released is None:
+            return NO_DEMAND
+        return demand + self._planned.get(name, NO_DEMAND) - self._released.get(name, NO_DEMAND)
 
     def _take(self, name: str, held: Held, demand: HostDemand) -> None:
         taken, planned = self._taken.get(name, NOTHING), self._planned.get(name, NO_DEMAND)

@@ -1,0 +1,160 @@
+"""The cheapest pods move, all of them have new places, and the pod that waits fits."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.planning.moves import MOST_MOVES, MovablePod, MovePlan, plan_moves
+from extender.planning.units import PendingPod
+from tests.extender.builders import PAIRS, cluster, gpus, node, pod
+from tests.extender.planning.gangs import planned_nodes
+from topology.bandwidth.rings import members_of
+from topology.effort import finish
+from topology.node.links import Affinity
+from topology.request.gpu_request import GpuRequest
+
+PLENTY = 1e9
+LINKED = GpuRequest(2, required=Affinity.NVLINK)
+
+
+def pending(name: str, count: int, *, cpu: str = "", request: GpuRequest | None = None) -> PendingPod:
+    return PendingPod(pod(name, count, cpu=cpu), request or GpuRequest.plain(count))
+
+
+def on(name: str, where: str, *positions: int, cpu: str = "") -> Pod:
+    """Return a pod with these GPUs of a node."""
+    held = gpus(where, *positions, machine_name=PAIRS)
+    return pod(name, len(positions), on=where, placed=held, phase="Running", cpu=cpu)
+
+
+def movable(name: str, where: str, *positions: int, cost: float = 1.0, cpu: str = "") -> MovablePod:
+    return MovablePod(pending(name, len(positions), cpu=cpu), where, sum(1 << at for at in positions), cost)
+
+
+def plan(
+    state: ClusterState, waiting: PendingPod, *pods: MovablePod, worth_gpu_seconds: float = PLENTY
+) -> MovePlan | None:
+    return finish(plan_moves(planned_nodes(state), waiting, pods, worth_gpu_seconds))
+
+
+def moved(made: MovePlan | None) -> dict[str, str]:
+    """Return who moves where."""
+    return {place.pod.metadata.name: place.node for _, place in made.moves} if made else {}
+
+
+def two_nodes(*pods: Pod, cpu: str = "") -> ClusterState:
+    """Return two nodes with four pairs of GPUs each."""
+    return cluster(node("a", PAIRS, cpu=cpu), node("b", PAIRS, cpu=cpu), *pods)
+
+
+def broken_pairs(where: str) -> list[Pod]:
+    """Return pods that have one GPU of each pair of a node."""
+    return [on(f"{where}{pair}", where, 2 * pair) for pair in range(4)]
+
+
+def test_the_cheapest_pod_moves_and_the_pod_that_waits_gets_the_pair() -> None:
+    """Every pair is broken, so nobody can have two linked GPUs, though eight are free."""
+    state = two_nodes(*broken_pairs("a"), *broken_pairs("b"))
+    made = plan(state, pending("w", 2, request=LINKED), movable("a1", "a", 2, cost=9), movable("b3", "b", 6, cost=5))
+    assert made and (made.target.node, set(made.target.placement.gpus)) == ("b", {6, 7})
+    assert moved(made).keys() == {"b3"}
+    assert made.cost_gpu_seconds == 5
+
+
+def test_nobody_moves_without_a_new_place() -> None:
+    """Three GPUs are free, one on the first node, and the pod with two of them has no other two on one node."""
+    state = two_nodes(on("a0", "a", 0, 1), on("a1", "a", *range(2, 7)), on("b0", "b", *range(7)))
+    assert plan(state, pending("w", 3), movable("a0", "a", 0, 1)) is None
+
+
+def test_nobody_moves_at_a_higher_cost_than_the_gain() -> None:
+    """The move would help, and costs more."""
+    state = two_nodes(*broken_pairs("a"), *broken_pairs("b"))
+    waiting, pods = pending("w", 2, request=LINKED), movable("a0", "a", 0, cost=6)
+    assert plan(state, waiting, pods, worth_gpu_seconds=5) is None
+    assert plan(state, waiting, pods, worth_gpu_seconds=6) is not None
+
+
+def test_no_pod_moves_for_one_with_as_many_gpus() -> None:
+    """Else two pods could move each other for ever."""
+    state = cluster(node("a", PAIRS), on("a0", "a", 0, 1), on("a1", "a", 2, 3, 4, 5, 6))
+    assert plan(state, pending("w", 2, request=LINKED), movable("a0", "a", 0, 1)) is None
+
+
+def test_two_pods_move_where_one_is_not_enough() -> None:
+    """Six GPUs are needed, and each of two pods on the node has one."""
+    state = two_nodes(on("a0", "a", 0), on("a1", "a", 1), on("a2", "a", 2), on("b0", "b", *range(6)))
+    pods = [movable(f"a{at}", "a", at) for at in range(3)]
+    assert len(moved(plan(state, pending("w", 7), *pods))) == 2
+
+
+def test_moved_pods_need_cpu_at_their_new_places_and_leave_theirs_behind() -> None:
+    """Of 8 CPUs, one node has 6 in use by the pod that moves, and the other one 5."""
+    held = on("a0", "a", 0, cpu="6"), on("b0", "b", 0, cpu="5")
+    state = two_nodes(*held, cpu="8")
+    waiting = pending("w", 8, cpu="8")
+    assert plan(state, waiting, movable("a0", "a", 0, cpu="6")) is None
+    assert plan(state, waiting, movable("a0", "a", 0, cpu="3")) is None
+    state = two_nodes(on("a0", "a", 0, cpu="3"), held[1], cpu="8")
+    assert moved(plan(state, waiting, movable("a0", "a", 0, cpu="3"))) == {"a0": "b"}
+
+
+sets = st.lists(st.integers(1, 3), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets, sets, st.integers(2, 6), st.randoms(use_true_random=False))
+def test_no_cheaper_plan_exists_on_two_nodes(on_a: list[int], on_b: list[int], wanted: int, random: object) -> None:
+    """Compared with all sets of at most two pods of one node, by their GPUs alone."""
+    pods, free = list[tuple[str, str, tuple[int, ...], float]](), {"a": 8, "b": 8}
+    for where, sizes in (("a", on_a), ("b", on_b)):
+        for number, size in enumerate(sizes):
+            if free[where] >= size:
+                at = 8 - free[where]
+                pods.append((f"{where}{number}", where, tuple(range(at, at + size)), float(random.randrange(1, 9))))  # type: ignore[attr-defined]
+                free[where] -= size
+    state = two_nodes(*(on(name, where, *positions) for name, where, positions, _ in pods))
+    made = plan(state, pending("w", wanted), *(movable(n, w, *at, cost=cost) for n, w, at, cost in pods))
+    assert (made.cost_gpu_seconds if made else None) == _cheapest(pods, free, wanted)
+
+
+def _cheapest(pods: list[tuple[str, str, tuple[int, ...], float]], free: dict[str, int], wanted: int) -> float | None:
+    costs = []
+    for count in range(1, MOST_MOVES + 1):
+        for some in combinations([held for held in pods if len(held[2]) < wanted], count):
+            homes = {where for _, where, _, _ in some}
+            if len(homes) > 1:
+                continue
+            (home,) = homes
+            left = {**free, home: free[home] + sum(len(positions) for *_, positions, _ in some) - wanted}
+            if left[home] < 0:
+                continue
+            sizes = sorted((len(positions) for *_, positions, _ in some), reverse=True)
+            if _fit(sizes, left):
+                costs.append(sum(cost for *_, cost in some))
+    return min(costs, default=None)
+
+
+def _fit(sizes: list[int], left: dict[str, int]) -> bool:
+    if not sizes:
+        return True
+    return any(room >= sizes[0] and _fit(sizes[1:], {**left, where: room - sizes[0]}) for where, room in left.items())
+
+
+def test_gpus_are_given_once() -> None:
+    """What the plan gives to the waiting pod and the moved ones, and what others keep, never overlaps."""
+    state = two_nodes(*broken_pairs("a"), *broken_pairs("b"))
+    made = plan(state, pending("w", 2, request=LINKED), *(movable(f"a{pair}", "a", 2 * pair) for pair in range(4)))
+    assert made
+    kept = {("a", 2 * pair) for pair in range(4) if f"a{pair}" not in moved(made)}
+    kept |= {("b", 2 * pair) for pair in range(4)}
+    given_away = [
+        (place.node, at) for place in (made.target, *(to for _, to in made.moves)) for at in members_of(place.gpus)
+    ]
+    assert len({*given_away}) == len(given_away)
+    assert kept.isdisjoint(given_away)
