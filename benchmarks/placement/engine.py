@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import Placed, PlacementPolicy, PlansQueues
+from benchmarks.placement.policy import MakesRoom, Move, Placed, PlacementPolicy, PlansQueues, Running
 from benchmarks.placement.waiting import WaitingJobs
 
 
@@ -46,6 +46,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """A job goes on elsewhere, and does part of its work again."""
+
+    time_s: float
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
 class JobRefused:
     """A job is lost: it fits nowhere now, or, where jobs can wait, was still waiting when nothing was left that could end."""
 
@@ -53,7 +61,7 @@ class JobRefused:
     job: Job
 
 
-Event = Started | Finished | JobRefused
+Event = Started | Moved | Finished | JobRefused
 RunTime = Callable[[Job, Placed], float]
 """Seconds that a job runs on these GPUs."""
 
@@ -65,6 +73,7 @@ def simulate(
 
     A waiting job is tried again when something has ended. Of jobs that ask for the same only the first is, since the
     answer would be the same. A policy that plans queues is shown the whole queue first, and all that arrive at one moment in it.
+    A policy may move running jobs for one that arrives and finds no place.
     """
     return _Run(cluster, policy, discipline, run_time).events(jobs)
 
@@ -77,7 +86,8 @@ class _Run:
         self._run_time = run_time
         self._plans = policy if isinstance(policy, PlansQueues) and discipline is Discipline.SKIP else None
         self._waiting = WaitingJobs()
-        self._running: list[tuple[float, int, Started]] = []
+        self._makes_room = policy if isinstance(policy, MakesRoom) else None
+        self._running: list[tuple[float, int, Started, Running]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
         blocking = self._discipline is Discipline.BLOCK
@@ -91,8 +101,11 @@ class _Run:
                 continue
             for job in together:
                 started = None if blocking and self._waiting else self._start(job, now)
+                room = [] if started or blocking else self._make_room(job, now)
                 if started is not None:
                     yield started
+                elif room:
+                    yield from room
                 elif self._discipline is Discipline.REFUSE:
                     yield JobRefused(now, job)
                 else:
@@ -106,8 +119,8 @@ class _Run:
         while self._running and self._running[0][0] <= time_s:
             now = self._running[0][0]
             while self._running and self._running[0][0] == now:
-                _, _, started = heappop(self._running)
-                for allotment in started.placed:
+                _, _, started, running = heappop(self._running)
+                for allotment in running.placed:
                     self._cluster.give_back(allotment)
                 self._policy.ended(started.job)
                 yield Finished(now, started)
@@ -138,5 +151,29 @@ class _Run:
         for allotment in placed:
             self._cluster.take(allotment)
         started = Started(now, job, placed)
-        heappush(self._running, (now + self._run_time(job, placed), job.number, started))
+        running = Running(job, placed, now)
+        heappush(self._running, (now + self._run_time(job, placed), job.number, started, running))
         return started
+
+    def _make_room(self, job: Job, now: float) -> list[Event]:
+        """Start the job where the policy moves others away for it; returns what happens, nothing if it does not."""
+        if self._makes_room is None:
+            return []
+        room = self._makes_room.make_room(job, (running for *_, running in self._running), now)
+        if room is None:
+            return []
+        moves = {move.running.job.number: move for move in room.moves}
+        for move in room.moves:
+            for allotment in move.running.placed:
+                self._cluster.give_back(allotment)
+        started = self._begin(job, room.placed, now)
+        for place, (end, number, first, running) in enumerate(self._running):
+            if number in moves:
+                move = moves[number]
+                for allotment in move.placed:
+                    self._cluster.take(allotment)
+                slower = self._run_time(running.job, move.placed) / self._run_time(running.job, running.placed)
+                new_end = now + (end - now) * slower + move.lost_s
+                self._running[place] = new_end, number, first, Running(running.job, move.placed, now)
+        heapify(self._running)
+        return [*(Moved(now, move) for move in room.moves), started]

@@ -26,6 +26,7 @@ from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import NodeThenGpus, PlacementPolicy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
+from benchmarks.placement.product_moves import GputopoMoves
 from benchmarks.placement.product_queue import GputopoAsOne
 from benchmarks.placement.scoring import TieBreak
 from topology.value.score import Weights
@@ -35,7 +36,8 @@ PRODUCT: Final = "gputopo"
 `gputopo-told` starts from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go.
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
 NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
-`gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on."""
+`gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-moves` moves up to two
+running pods for one that finds no place; with `gputopo-moves-5m` each of them does up to five minutes of its work again."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -96,8 +98,11 @@ def check_policy(name: str) -> None:
         _product_form(name)
 
 
-def policy_for_pods(name: str, pods: Sequence[PodSize]) -> PolicyFactory:
-    """Return the policy of that name for a workload of such pods; raises `UnknownPolicy`."""
+def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) -> PolicyFactory:
+    """Return the policy of that name for a workload of such pods; raises `UnknownPolicy`.
+
+    An hour of the workload has `hour_s` of its seconds.
+    """
     if name in BASELINES:
         return BASELINES[name]
     if name in INFORMED:
@@ -106,18 +111,22 @@ def policy_for_pods(name: str, pods: Sequence[PodSize]) -> PolicyFactory:
     form = _product_form(name)
     weights = _weights(form, pods)
     required, shared = form["required"] is not None, any(pod.shares for pod in pods)
-    if shared and (form["observe"] or form["as_one"]):
+    if shared and (form["observe"] or form["as_one"] or form["moves"]):
         raise UnknownPolicy(f"{name}: it hands out whole GPUs, and pods of this workload share them")
     if form["observe"]:
         return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
     if form["as_one"]:
         return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
+    if form["moves"]:
+        restart_s = int(form["minutes"] or 0) * hour_s / 60
+        return lambda cluster, _: GputopoMoves(cluster, weights, restart_s, hour_s, required=required)
     return lambda cluster, _: Gputopo(cluster, weights, required=required, shared=shared)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?P<observe>-observe)?(?P<as_one>-as-one)?(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
+    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<moves>-moves(?:-(?P<minutes>[0-9]{{1,4}})m)?))?"
+    rf"(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 
 
@@ -128,6 +137,8 @@ def _product_form(name: str) -> re.Match[str]:
         forms = (
             f"{PRODUCT}-observe",
             f"{PRODUCT}-as-one",
+            f"{PRODUCT}-moves",
+            f"{PRODUCT}-moves-MINUTESm",
             f"{PRODUCT}-told",
             f"{PRODUCT}-required",
             f"{PRODUCT}@λ",

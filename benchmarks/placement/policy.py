@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -36,6 +37,43 @@ class PlansQueues(Protocol):
 
     def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
         """Yield those of the waiting jobs that go somewhere now, and where; each is taken before the next one is asked for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that runs."""
+
+    job: Job
+    placed: Placed
+    since_s: float
+    """When it began, or was moved last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A running job that goes elsewhere."""
+
+    running: Running
+    placed: Placed
+    lost_s: float
+    """Work that it has to do again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A place for a job, and the moves that make it."""
+
+    placed: Placed
+    moves: tuple[Move, ...]
+
+
+@runtime_checkable
+class MakesRoom(Protocol):
+    """A policy that moves running jobs for one that finds no place."""
+
+    def make_room(self, job: Job, running: Iterable[Running], now_s: float) -> Room | None:
+        """Return which jobs move where, `None` if that does not help, or costs more than it brings."""
         ...
 
 

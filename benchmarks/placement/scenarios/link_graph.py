@@ -15,7 +15,7 @@ from itertools import combinations
 from random import Random
 
 from benchmarks.placement.cluster import Cluster, ServerSpec
-from benchmarks.placement.engine import Discipline, Event, JobRefused, Started, simulate
+from benchmarks.placement.engine import Discipline, Event, JobRefused, Moved, Started, simulate
 from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import ResultRow, mean, rows
@@ -32,6 +32,8 @@ LOADS = (0.82, 1.01)
 MACHINES = ("dgx-1v", "dgx-1p", "a100-pcie-8-pairs", "l40s-8", "hgx-h100")
 CPU_MILLI_PER_GPU = 12_000
 MEMORY_MIB_PER_GPU = 131_072
+HOUR = 1.0
+"""Of simulated time: a mean job takes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class LinkGraph:
         return (
             "stock-least-plain", "stock-least", "stock-most-plain", "stock-most", "hami-binpack", "vgpu-manager",
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
-            "topo-aware", "topo-aware-links", "gputopo", "gputopo-told",
+            "topo-aware", "topo-aware-links", "gputopo", "gputopo-told", "gputopo-moves", "gputopo-moves-5m",
+            "gputopo-moves-30m",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
@@ -63,7 +66,7 @@ class LinkGraph:
         size = len(node)
         server = ServerSpec(name, node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
         cluster = Cluster([server] * NODES)
-        chosen = policy_for_pods(policy, [job.pods[0] for job in jobs])(cluster, random)
+        chosen = policy_for_pods(policy, [job.pods[0] for job in jobs], HOUR)(cluster, random)
         events = simulate(jobs, cluster, chosen, Discipline.REFUSE, lambda job, _: job.service_s)
         return rows(workload, policy, seed, _measured(events, measure_of(node)))
 
@@ -87,13 +90,19 @@ def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[st
     node = topology_class.node
     whole = (1 << len(node)) - 1
     lost: Counter[int] = Counter()
+    moved = 0
+    work = again = 0.0
     placed: dict[int, list[int]] = {size: [] for size in SIZES}
     for event in events:
         if isinstance(event, JobRefused):
             lost[event.job.gpus] += 1
         elif isinstance(event, Started):
             placed[event.job.gpus].append(event.placed[0].mask)
-    found: dict[str, float] = {}
+            work += event.job.gpus * event.job.service_s
+        elif isinstance(event, Moved):
+            moved += 1
+            again += event.move.running.job.gpus * event.move.lost_s
+    found: dict[str, float] = {"moved": float(moved), "gpu_h_served": work, "gpu_h_again": again}
     for size, masks in placed.items():
         found[f"lost_{size}"] = float(lost[size])
         if size > 1:

@@ -1,0 +1,65 @@
+"""The product where up to two pods are moved for a job that finds no place, though enough GPUs are free.
+
+Only jobs of one pod move. A moved job loses what it did since it began or was moved last, at most its restart cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.policy import Move, Room, Running
+from benchmarks.placement.product import uid_of
+from benchmarks.placement.product_with_planner import GputopoWithPlanner
+from extender.planning.moves import MovablePod, plan_moves
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.units import Assignment
+from topology.effort import finish
+from topology.value.score import Weights
+
+
+class GputopoMoves(GputopoWithPlanner):
+    """The extender, and a planner that makes room."""
+
+    def __init__(
+        self, cluster: Cluster, weights: Weights, restart_s: float, worth_s: float, *, required: bool = False
+    ) -> None:
+        """Start with an empty cluster.
+
+        Args:
+            cluster: All nodes.
+            weights: Of the product's measure.
+            restart_s: What a moved job loses at most.
+            worth_s: For how long a job would wait without moves; moves cost less than its GPUs for that time.
+            required: See `Gputopo`.
+
+        """
+        super().__init__(cluster, weights, required=required)
+        self._restart_s = restart_s
+        self._worth_s = worth_s
+
+    def make_room(self, job: Job, running: Iterable[Running], now_s: float) -> Room | None:
+        """Return the cheapest moves that make room, if they cost less than it is worth that the job starts now."""
+        if len(job.pods) != 1 or job.pods[0].shares or job.whole_gpus > self.cluster.free_gpus:
+            return None
+        alone = {uid_of(other.job, 0): other for other in running if len(other.placed) == 1 and other.job.gpus}
+        waiting, *others = self.pending([job, *(other.job for other in alone.values())])
+        movable = []
+        for wanted in others:
+            other = alone[wanted.pod.metadata.uid]
+            allotment, lost_s = other.placed[0], min(now_s - other.since_s, self._restart_s)
+            node = self._names[allotment.node]
+            movable.append(MovablePod(wanted, node, allotment.mask, lost_s * wanted.gpus))
+        plan = finish(plan_moves(PlannedNodes(self, {}), waiting, movable, job.gpus * self._worth_s))
+        if plan is None:
+            return None
+        moves = (
+            Move(alone[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
+            for pod, place in plan.moves
+        )
+        return Room((self._allotment(plan.target),), tuple(moves))
+
+    def _allotment(self, place: Assignment) -> Allotment:
+        size = self._planned[place.pod.metadata.uid].pods[0]
+        return Allotment(self._by_name[place.node].index, place.placement.gpus, size)

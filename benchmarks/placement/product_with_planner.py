@@ -1,0 +1,57 @@
+"""The product where the extender's planner plans over the simulated nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from benchmarks.placement.cluster import Cluster, ServerState
+from benchmarks.placement.jobs import Job
+from benchmarks.placement.product import Gputopo, uid_of
+from extender.cluster.candidates.shape_index import ShapeIndex
+from extender.cluster.objects import kinds
+from extender.planning.planned_nodes import HostDemand
+from extender.planning.units import PendingPod
+from topology.value.score import Weights
+
+_MODELS = "models"
+
+
+class GputopoWithPlanner(Gputopo):
+    """The extender, and the nodes as its planner reads them."""
+
+    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
+        super().__init__(cluster, weights, required=required)
+        self._by_name = {self._names[node.index]: node for node in cluster.nodes}
+        self._planned: dict[str, Job] = {}
+        """UID → the jobs that are planned just now."""
+
+    @property
+    def names(self) -> Mapping[str, ServerState]:
+        """All nodes."""
+        return self._by_name
+
+    @property
+    def shapes(self) -> ShapeIndex:
+        """The same by shape."""
+        self._catch_up()
+        return self._shapes
+
+    def lets(self, pod: kinds.Pod, node: str, demand: HostDemand) -> bool:
+        """Whether the node has the model, the CPU and the memory."""
+        server, size = self._by_name[node], self._planned[pod.metadata.uid].pods[0]
+        has_model = not size.models or server.server.model in size.models
+        return has_model and server.cpu_milli >= demand.cpu_milli and server.memory_mib << 20 >= demand.memory_bytes
+
+    def pending(self, jobs: Iterable[Job]) -> list[PendingPod]:
+        """Return these jobs of one pod each as the planner reads them; `lets` knows them until the next call."""
+        self._planned = {uid_of(job, 0): job for job in jobs}
+        return [PendingPod(_pod(uid, job), self.request(job.pods[0], job)) for uid, job in self._planned.items()]
+
+
+def _pod(uid: str, job: Job) -> kinds.Pod:
+    """Return the job's pod as a plan reads it: its CPU and memory, and the models that it selects."""
+    size = job.pods[0]
+    resources = kinds.ResourceRequirements(requests={"cpu": f"{size.cpu_milli}m", "memory": f"{size.memory_mib}Mi"})
+    selector = {_MODELS: " ".join(size.models)} if size.models else None
+    spec = kinds.PodSpec(containers=[kinds.Container("main", resources)], node_selector=selector)
+    return kinds.Pod(kinds.ObjectMeta(uid=uid), spec)

@@ -1,0 +1,76 @@
+"""Jobs are moved for one that finds no place, and do part of their work again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from benchmarks.placement.engine import Discipline, Event, Finished, JobRefused, Moved, Started, simulate
+from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
+from benchmarks.placement.policy import Move
+from benchmarks.placement.scenarios.link_graph import LinkGraph
+from tests.benchmarks.placement.builders import cluster_of, job
+
+LONG = (0, 4)
+"""The jobs that are left when the large one comes, one on each node."""
+JOBS = [
+    *(job(number, 1, service_s=100.0 if number in LONG else 5.0) for number in range(8)),
+    job(9, 4, arrival_s=10.0, service_s=7.0),
+]
+
+
+def run(policy: str) -> list[Event]:
+    """Run eight jobs of one GPU on two nodes of four, and then one that needs a whole node; an hour has 3,600 seconds."""
+    cluster = cluster_of("l40s-4", "l40s-4")
+    chosen = policy_for_pods(policy, [])(cluster, Random(1))
+    return list(simulate(JOBS, cluster, chosen, Discipline.REFUSE, lambda one, _: one.service_s))
+
+
+def moves(events: list[Event]) -> list[Move]:
+    return [event.move for event in events if isinstance(event, Moved)]
+
+
+def finished(events: list[Event]) -> dict[int, float]:
+    return {event.started.job.number: event.time_s for event in events if isinstance(event, Finished)}
+
+
+def test_a_job_moves_for_one_that_finds_no_place() -> None:
+    """Six GPUs are free, three on each node; without moves the job is lost."""
+    assert [event.job.number for event in run("gputopo") if isinstance(event, JobRefused)] == [9]
+    events = run("gputopo-moves")
+    (move,) = moves(events)
+    assert not [event for event in events if isinstance(event, JobRefused)]
+    (start,) = (event for event in events if isinstance(event, Started) and event.job.number == 9)
+    assert (start.time_s, start.placed[0].node) == (10.0, move.running.placed[0].node)
+    assert move.placed[0].node != move.running.placed[0].node
+
+
+@pytest.mark.parametrize(("policy", "lost_s"), [("gputopo-moves", 0.0), ("gputopo-moves-1m", 10.0)])
+def test_a_moved_job_does_again_what_it_did_since_its_start(policy: str, lost_s: float) -> None:
+    """At most for its restart cost, here nothing and a minute; it ran for ten seconds."""
+    events = run(policy)
+    (move,) = moves(events)
+    assert move.lost_s == pytest.approx(lost_s)
+    assert finished(events)[move.running.job.number] == pytest.approx(100.0 + lost_s)
+
+
+def test_moves_save_large_jobs_and_cost_less_than_they_bring() -> None:
+    """In link-graph, where a mean job takes an hour, even if a moved one does half an hour of its work again."""
+    without, free, dear = (_sums(policy) for policy in ("gputopo", "gputopo-moves", "gputopo-moves-30m"))
+    assert (without["moved"], free["gpu_h_again"]) == (0, 0)
+    assert free["lost_4"] < without["lost_4"]
+    assert 0 < dear["gpu_h_again"] < dear["gpu_h_served"] - without["gpu_h_served"]
+
+
+def _sums(policy: str) -> dict[str, float]:
+    return {row.metric: row.value for row in LinkGraph(1_000).run("dgx-1v/load-0.82", policy, 1)}
+
+
+def test_restart_costs_are_in_the_name_of_the_policy() -> None:
+    """In minutes; other forms are refused."""
+    for name in ("gputopo-moves", "gputopo-moves-30m", "gputopo-moves-5m-told"):
+        check_policy(name)
+    for name in ("gputopo-moves-m", "gputopo-moves-5", "gputopo-observe-moves"):
+        with pytest.raises(UnknownPolicy):
+            check_policy(name)
