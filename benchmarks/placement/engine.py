@@ -13,7 +13,7 @@ from itertools import groupby
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import MakesRoom, Move, Placed, PlacementPolicy, PlansQueues, Running
+from benchmarks.placement.policy import MakesRoom, Move, Placed, PlacementPolicy, PlansQueues, RunningJob
 from benchmarks.placement.waiting import WaitingJobs
 
 
@@ -87,7 +87,7 @@ class _Run:
         self._plans = policy if isinstance(policy, PlansQueues) and discipline is Discipline.SKIP else None
         self._waiting = WaitingJobs()
         self._makes_room = policy if isinstance(policy, MakesRoom) else None
-        self._running: list[tuple[float, int, Started, Running]] = []
+        self._running: list[tuple[float, int, Started, RunningJob]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
         blocking = self._discipline is Discipline.BLOCK
@@ -151,7 +151,7 @@ class _Run:
         for allotment in placed:
             self._cluster.take(allotment)
         started = Started(now, job, placed)
-        running = Running(job, placed, now)
+        running = RunningJob(job, placed, now)
         heappush(self._running, (now + self._run_time(job, placed), job.number, started, running))
         return started
 
@@ -174,6 +174,6 @@ class _Run:
                     self._cluster.take(allotment)
                 slower = self._run_time(running.job, move.placed) / self._run_time(running.job, running.placed)
                 new_end = now + (end - now) * slower + move.lost_s
-                self._running[place] = new_end, number, first, Running(running.job, move.placed, now)
+                self._running[place] = new_end, number, first, RunningJob(running.job, move.placed, now)
         heapify(self._running)
         return [*(Moved(now, move) for move in room.moves), started]

@@ -37,7 +37,7 @@ PRODUCT: Final = "gputopo"
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
 NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
 `gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-moves` moves up to two
-running pods for one that finds no place; with `gputopo-moves-5m` each of them does up to five minutes of its work again."""
+running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work again."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {

@@ -41,7 +41,7 @@ class PlansQueues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """A job that runs."""
 
     job: Job
@@ -54,14 +54,14 @@ class Running:
 class Move:
     """A running job that goes elsewhere."""
 
-    running: Running
+    running: RunningJob
     placed: Placed
     lost_s: float
     """Work that it has to do again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MadeRoom:
     """A place for a job, and the moves that make it."""
 
     placed: Placed
@@ -72,7 +72,7 @@ class Room:
 class MakesRoom(Protocol):
     """A policy that moves running jobs for one that finds no place."""
 
-    def make_room(self, job: Job, running: Iterable[Running], now_s: float) -> Room | None:
+    def make_room(self, job: Job, running: Iterable[RunningJob], now_s: float) -> MadeRoom | None:
         """Return which jobs move where, `None` if that does not help, or costs more than it brings."""
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from benchmarks.placement.cluster import Allotment, Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import Move, Room, Running
+from benchmarks.placement.policy import MadeRoom, Move, RunningJob
 from benchmarks.placement.product import uid_of
 from benchmarks.placement.product_with_planner import GputopoWithPlanner
 from extender.planning.moves import MovablePod, plan_moves
@@ -39,7 +39,7 @@ class GputopoMoves(GputopoWithPlanner):
         self._restart_s = restart_s
         self._worth_s = worth_s
 
-    def make_room(self, job: Job, running: Iterable[Running], now_s: float) -> Room | None:
+    def make_room(self, job: Job, running: Iterable[RunningJob], now_s: float) -> MadeRoom | None:
         """Return the cheapest moves that make room, if they cost less than it is worth that the job starts now."""
         if len(job.pods) != 1 or job.pods[0].shares or job.whole_gpus > self.cluster.free_gpus:
             return None
@@ -58,7 +58,7 @@ class GputopoMoves(GputopoWithPlanner):
             Move(alone[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
             for pod, place in plan.moves
         )
-        return Room((self._allotment(plan.target),), tuple(moves))
+        return MadeRoom((self._allotment(plan.target),), tuple(moves))
 
     def _allotment(self, place: Assignment) -> Allotment:
         size = self._planned[place.pod.metadata.uid].pods[0]

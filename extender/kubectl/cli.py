@@ -33,6 +33,7 @@ from extender.kubectl.form import Form, say
 from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, pods_from, read
 from extender.kubectl.job_deadline import with_deadline
+from extender.kubectl.make_room import make_room
 from extender.kubectl.missing import no_node, no_pod
 from extender.kubectl.options import (
     Name,
@@ -361,6 +362,7 @@ def decide_all(
 
 
 verb(app, EXPLAIN, "queue", without=("scheduler_names",))(show_queue)
+verb(app, EXPLAIN, "make-room", without=("extender", "scheduler_names", "tolerated_taints"))(make_room)
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
     app.command(rich_help_panel=CHANGE)(_write)
 app.command("cleanup", rich_help_panel=CHANGE)(writing.clean_up)

@@ -6,7 +6,7 @@ On one or two nodes with at most twelve such pods each, no cheaper plan of two m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Final
@@ -70,7 +70,11 @@ class _Candidate:
 
 
 def plan_moves(
-    nodes: PlannedNodes, waiting: PendingPod, movable: Iterable[MovablePod], worth_gpu_seconds: float
+    nodes: PlannedNodes,
+    waiting: PendingPod,
+    movable: Iterable[MovablePod],
+    worth_gpu_seconds: float,
+    may_go_together: Callable[[Sequence[MovablePod]], bool] = lambda _: True,
 ) -> Search[MovePlan | None]:
     """Return the cheapest plan that makes room for a pod; `None` where there is none that costs less than it brings.
 
@@ -79,6 +83,7 @@ def plan_moves(
         waiting: The pod without room.
         movable: Pods that may move, each with fewer GPUs than the waiting one, or it is left out.
         worth_gpu_seconds: What it is worth that the waiting pod starts now.
+        may_go_together: Whether nothing else forbids to evict all of these at one time.
 
     """
     by_node = dict[str, list[MovablePod]]()
@@ -87,7 +92,8 @@ def plan_moves(
             by_node.setdefault(pod.node, []).append(pod)
     candidates = list[_Candidate]()
     for node, pods in by_node.items():
-        candidates += _candidates(nodes, node, pods, waiting.request, worth_gpu_seconds)
+        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds and may_go_together(some))
+        candidates += _candidates(nodes, node, within, waiting.request)
         yield
     for candidate in sorted(candidates, key=lambda candidate: candidate.rank)[:TRIED]:
         plan = yield from _placed(nodes, waiting, candidate)
@@ -97,15 +103,18 @@ def plan_moves(
     return None
 
 
-def _candidates(
-    nodes: PlannedNodes, node: str, pods: Sequence[MovablePod], request: GpuRequest, worth_gpu_seconds: float
-) -> Iterator[_Candidate]:
+def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
     cheapest = sorted(pods, key=lambda pod: (pod.cost_gpu_seconds, pod.gpus.bit_count(), pod.gpus))[:CHEAPEST]
-    for some in chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1)):
-        if _cost(some) <= worth_gpu_seconds:
-            verdict = nodes.decide_after(node, _gpus(some), request)
-            if isinstance(verdict, Placement):
-                yield _Candidate(some, verdict.score)
+    return chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1))
+
+
+def _candidates(
+    nodes: PlannedNodes, node: str, sets: Iterable[tuple[MovablePod, ...]], request: GpuRequest
+) -> Iterator[_Candidate]:
+    for pods in sets:
+        verdict = nodes.decide_after(node, _gpus(pods), request)
+        if isinstance(verdict, Placement):
+            yield _Candidate(pods, verdict.score)
 
 
 def _placed(nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate) -> Search[MovePlan | None]:

@@ -327,5 +327,8 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     keys.COMPUTE_PERCENT: words.percent,
     keys.DEVICE_MISMATCH: words.one_of("adopt", "refuse"),
     keys.EVICT_WHEN_SICK: words.one_of("true", "false"),
+    keys.MOVABLE: words.one_of("true", "false"),
+    keys.RESTART_COST: words.duration,
+    keys.CHECKPOINT_INTERVAL: words.duration,
 }
-"""Every annotation that a user may write; the last two, which no placement depends on, are only checked here."""
+"""Every annotation that a user may write; the last five, which no placement depends on, are only checked here."""

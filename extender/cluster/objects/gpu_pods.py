@@ -130,6 +130,11 @@ class GpuPod:
         return (self.pod.metadata.annotations or {}).get(keys.EVICT_WHEN_SICK) == "true"
 
     @property
+    def is_movable(self) -> bool:
+        """Whether its owner lets it be evicted to make room for another pod."""
+        return _is_movable(self.pod.metadata)
+
+    @property
     def node(self) -> str | None:
         """Where it is bound."""
         return self.pod.spec.node_name or None
@@ -226,7 +231,8 @@ def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, stopped: bool =
 def lean(pod: Pod, asked: PodDemand) -> Pod:
     """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
 
-    What says on which nodes it may be counts as long as it waits. What many pods say alike is one object for all.
+    What says on which nodes it may be counts as long as it waits, or may be moved. What many pods say alike is one object
+    for all.
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
@@ -256,7 +262,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
             metadata.annotations,
             metadata.owner_references,
         ),
-        kept if spec.node_name else _constrained(kept, spec),
+        kept if spec.node_name and not _is_movable(metadata) else _constrained(kept, spec),
         PodStatus(
             status.phase and sys.intern(status.phase),
             status.nominated_node_name,
@@ -264,10 +270,16 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
             status.extended_resource_claim_status,
             _states(status.container_statuses),
             _states(status.init_container_statuses),
-            status.start_time if keys.EXPECTED_DURATION in (metadata.annotations or {}) else None,
+            status.start_time
+            if keys.EXPECTED_DURATION in (metadata.annotations or {}) or _is_movable(metadata)
+            else None,
         ),
         pod.json_bytes,
     )
+
+
+def _is_movable(metadata: ObjectMeta) -> bool:
+    return (metadata.annotations or {}).get(keys.MOVABLE) == "true"
 
 
 def _gates(pod: Pod) -> set[object]:

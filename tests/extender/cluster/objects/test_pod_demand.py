@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.cluster.objects import pod_demand as module
 from extender.cluster.objects.gpu_pods import lean, read_gpu_pod
@@ -52,6 +53,18 @@ def test_pods_that_ask_alike_share_what_they_say() -> None:
     p, q = (lean(each, asked_by(each)) for each in running)
     assert p.status.container_statuses is q.status.container_statuses
     assert p == running[0]
+
+
+def test_of_a_running_pod_that_may_move_it_is_kept_where_it_may_go() -> None:
+    """And since when it runs; of others neither is read again."""
+    for word, is_kept in (("true", True), ("false", False)):
+        item = pod("p", 1, on="n1", wants={keys.MOVABLE: word})
+        spec, status = (
+            replace(item.spec, node_selector={"a": "b"}),
+            replace(item.status, start_time="2026-01-01T00:00:00Z"),
+        )
+        kept = lean(replace(item, spec=spec, status=status), asked_by(item))
+        assert (kept.spec.node_selector is not None, kept.status.start_time is not None) == (is_kept, is_kept)
 
 
 def test_a_pod_with_any_number_of_quantities_is_read_and_not_remembered() -> None:

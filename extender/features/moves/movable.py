@@ -1,0 +1,120 @@
+"""Which pods may move for one that waits, and what that costs. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from extender.cluster.objects.constraints import is_plain
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of
+from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
+from extender.planning.moves import MovablePod
+from extender.planning.units import PendingPod
+from extender.verbs.pod_context import PodContext
+from topology.annotations import keys
+from topology.errors import RequestError
+from topology.request.words import duration
+
+SWITCH_SECONDS: Final = 90.0
+"""Until a moved pod computes again: half a minute to end, which is the usual grace period, and a minute to start."""
+_FORBIDS: Final[Mapping[str, str]] = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations by which owners keep other programs from evicting a pod."""
+
+
+class Stays(StrEnum):
+    """Why a pod that its owner calls movable stays where it is."""
+
+    HIGHER_PRIORITY = "a higher priority than the pod that waits"
+    NO_CONTROLLER = "no controller that would create a new pod"
+    JOB = "a Job, which counts an eviction as a failure"
+    GROUP = "a group, which would have to move as a whole"
+    FORBIDDEN = "an annotation that forbids evictions"
+    CONSTRAINTS = "affinity, volume claims or resource claims"
+    BUDGET = "a PodDisruptionBudget that allows no eviction"
+    SHARES = "shares of a GPU or MIG slices"
+    UNKNOWN_GPUS = "GPUs that are not its alone"
+    UNREADABLE = "annotations that cannot be read"
+
+
+@dataclass(slots=True)
+class Movable:
+    """The pods that may move, and how many may not."""
+
+    pods: list[MovablePod] = field(default_factory=list)
+    stay: Counter[Stays] = field(default_factory=Counter)
+
+
+def movable_pods(state: ClusterState, waiting: GpuPod, now: Instant) -> Movable:
+    """Return the pods that may move for one that waits; linear in all pods with GPUs."""
+    movable = Movable()
+    for view in state.views.values():
+        taken = view.taken()
+        for owner, gpus in taken.items():
+            pod = state.pods.get(owner) if isinstance(owner, str) else None
+            if pod is None or not pod.is_movable or not pod.is_alive or pod.node != view.name:
+                continue
+            is_alone = all(not gpus & others for other, others in taken.items() if other != owner)
+            reason = _why_it_stays(state, pod, waiting) if is_alone else Stays.UNKNOWN_GPUS
+            try:
+                wanted = PendingPod(pod.pod, PodContext.read(state, pod.pod, now).request)
+            except RequestError:
+                reason = Stays.UNREADABLE
+            if reason:
+                movable.stay[reason] += 1
+            else:
+                movable.pods.append(MovablePod(wanted, view.name, gpus, gpus.bit_count() * cost_seconds(pod, now)))
+    return movable
+
+
+def may_go_together(state: ClusterState, pods: Sequence[MovablePod]) -> bool:
+    """Whether the disruption budgets allow to evict all of these."""
+    counted = Counter[tuple[str, str]]()
+    allowed = dict[tuple[str, str], int]()
+    for pod in pods:
+        for budget in state.budgets.of(pod.wanted.pod.metadata):
+            name = budget.metadata.namespace, budget.metadata.name
+            counted[name] += 1
+            allowed[name] = budget.allowed
+    return all(allowed[name] >= count for name, count in counted.items())
+
+
+def cost_seconds(pod: GpuPod, now: Instant) -> float:
+    """Return for how long each of the pod's GPUs does nothing new if it moves: the work that it loses, and the switch."""
+    annotations = pod.pod.metadata.annotations or {}
+    age = now.age_seconds(pod.pod.status.start_time or pod.pod.metadata.creation_timestamp)
+    lost = [age]
+    if keys.RESTART_COST in annotations:
+        lost.append(duration(keys.RESTART_COST, annotations[keys.RESTART_COST]))
+    if keys.CHECKPOINT_INTERVAL in annotations:
+        lost.append(duration(keys.CHECKPOINT_INTERVAL, annotations[keys.CHECKPOINT_INTERVAL]) / 2)
+    return max(0.0, min(lost)) + SWITCH_SECONDS
+
+
+def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | None:
+    metadata = pod.pod.metadata
+    owner = next((owner for owner in metadata.owner_references or () if owner.controller), None)
+    annotations = metadata.annotations or {}
+    if pod.profile or pod.shares or not pod.gpus:
+        return Stays.SHARES
+    if priority_of(pod.pod) > priority_of(waiting.pod):
+        return Stays.HIGHER_PRIORITY
+    if owner is None:
+        return Stays.NO_CONTROLLER
+    if owner.kind == "Job":
+        return Stays.JOB
+    if state.indexes.groups.peers(pod.uid):
+        return Stays.GROUP
+    if any(annotations.get(key) == word for key, word in _FORBIDS.items()):
+        return Stays.FORBIDDEN
+    if not is_plain(pod.pod):
+        return Stays.CONSTRAINTS
+    if any(budget.allowed < 1 for budget in state.budgets.of(metadata)):
+        return Stays.BUDGET
+    return None

@@ -1,0 +1,94 @@
+"""`kubectl gputopo make-room`: which pods would have to move so that one that waits fits. Nothing is moved."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.state import ClusterState
+from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
+from extender.kubectl.form import Form, say
+from extender.kubectl.missing import no_pod
+from extender.kubectl.options import Name, Namespace
+from extender.kubectl.reading import StateSource, ask, fail
+from extender.kubectl.snapshot import Snapshot
+from extender.kubernetes.documents import decoder
+from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.reflector import Unavailable, list_objects
+from topology.annotations import keys
+from topology.errors import RequestError
+from topology.request.words import duration
+
+BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
+Wait = Annotated[str, typer.Option(help="How long the pod would wait otherwise, such as 10m; at most one hour counts.")]
+
+
+def make_room(source: StateSource, form: Form, name: Name, wait: Wait = "1h", namespace: Namespace = None) -> None:
+    """Show which pods would move so that a pod fits. Says where to, and at which cost. Nothing is moved."""
+    try:
+        wait_seconds = duration("--wait", wait)
+    except RequestError as error:
+        fail(str(error))
+    within = namespace or source.place.namespace
+    state = source.state()
+    pod = state.pods.find(within, name) or no_pod(within, name, state, source.resource)
+    if not isinstance(source.place, Snapshot):
+        ask(_read_budgets(source.place, state))
+    proposal = propose(state, pod, source.now, wait_seconds)
+    _print(proposal, form)
+    if proposal.node is None:
+        raise typer.Exit(1)
+
+
+async def _read_budgets(config: Kubeconfig, state: ClusterState) -> None:
+    """Read the budgets into the state, if that is allowed."""
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        try:
+            budgets = await list_objects(api.resource(BUDGETS_PATH), decoder(PodDisruptionBudget))
+        except Unavailable as error:
+            if error.denied:
+                return
+            raise
+    state.budgets.replaced(budgets.objects)
+
+
+def _print(proposal: MoveProposal, form: Form) -> None:
+    if form.document(proposal, (f"pod/{move.name}" for move in proposal.moves)):
+        return
+    who = f"{proposal.namespace}/{proposal.name}"
+    if proposal.problem:
+        say(f"{who}: {proposal.problem}")
+        return
+    if proposal.node is None:
+        say(f"{who}: no plan: {proposal.movable} pods may move, and no two on one node make room at this cost")
+        _say_who_stays(proposal)
+        return
+    where = f"{proposal.node}, GPUs {', '.join(map(str, proposal.gpus))}"
+    if not proposal.moves:
+        say(f"{who}: fits on {where}; nobody has to move")
+        return
+    if not proposal.budgets_known:
+        say("PodDisruptionBudgets are not known: the Eviction API may refuse a move", to=sys.stderr)
+    say(f"{who}: would fit on {where}, if these pods moved (nothing is moved)", end="\n\n")
+    form.table(("POD", "FROM", "GPUS", "TO", "NEW-GPUS", "COST"), map(_row, proposal.moves))
+    say()
+    say(f"cost {_minutes(proposal.cost_gpu_seconds)}, gain at most {_minutes(proposal.gain_gpu_seconds)}")
+    _say_who_stays(proposal)
+
+
+def _say_who_stays(proposal: MoveProposal) -> None:
+    for staying in proposal.stay:
+        say(f"{staying.pods} pods with {keys.MOVABLE} stay: {staying.reason}")
+
+
+def _row(move: ProposedMove) -> tuple[str, ...]:
+    old, new = (",".join(map(str, gpus)) for gpus in (move.gpus, move.to_gpus))
+    return f"{move.namespace}/{move.name}", move.node, old, move.to_node, new, _minutes(move.cost_gpu_seconds)
+
+
+def _minutes(gpu_seconds: float) -> str:
+    return f"{gpu_seconds / 60:.0f} GPU-minutes"

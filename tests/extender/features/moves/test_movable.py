@@ -1,0 +1,116 @@
+"""Owners say which pods may move; the rest of the cluster may still forbid it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import AffinityRules, OwnerReference, Pod
+from extender.cluster.state import ClusterState
+from extender.features.moves.movable import SWITCH_SECONDS, Movable, Stays, cost_seconds, may_go_together, movable_pods
+from tests.extender.builders import PAIRS, at, budget, cluster, gpus, node, pod
+from topology.annotations import keys
+
+LABELS = {"app": "serve"}
+GROUP = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
+NOW = at(600.0)
+
+
+def movable(
+    name: str = "serve",
+    *positions: int,
+    owner: str = "ReplicaSet",
+    wants: Mapping[str, str] | None = None,
+    priority: int = 0,
+) -> Pod:
+    """Return a pod on a node that may move, and was created ten minutes ago."""
+    held = gpus("a", *(positions or (0,)), machine_name=PAIRS)
+    said = {keys.MOVABLE: "true", **(wants or {})}
+    built = pod(name, len(held), on="a", placed=held, phase="Running", wants=said, priority=priority, labels=LABELS)
+    owners = [OwnerReference("its-owner", controller=True, kind=owner)] if owner else None
+    return replace(built, metadata=replace(built.metadata, owner_references=owners))
+
+
+def on_a_node(*pods: Pod) -> ClusterState:
+    return cluster(node("a", PAIRS), pod("waits", 2), *pods, budgets=[])
+
+
+def read(state: ClusterState) -> Movable:
+    return movable_pods(state, pod_of(state, "waits"), NOW)
+
+
+def pod_of(state: ClusterState, name: str) -> GpuPod:
+    gpu_pod = state.pods.get(name)
+    assert gpu_pod
+    return gpu_pod
+
+
+def test_a_pod_moves_if_its_owner_says_so() -> None:
+    """One that says nothing, or `false`, is not even counted."""
+    silent = movable("silent", 1, wants={keys.MOVABLE: "false"})
+    seen = read(on_a_node(movable(), silent))
+    assert [(moving.wanted.pod.metadata.name, moving.node, moving.gpus) for moving in seen.pods] == [("serve", "a", 1)]
+    assert not seen.stay
+
+
+@pytest.mark.parametrize(
+    ("stays", "reason"),
+    [
+        (movable(priority=1), Stays.HIGHER_PRIORITY),
+        (movable(owner=""), Stays.NO_CONTROLLER),
+        (movable(owner="Job"), Stays.JOB),
+        (movable(wants={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Stays.FORBIDDEN),
+        (movable(wants={"karpenter.sh/do-not-disrupt": "true"}), Stays.FORBIDDEN),
+        (movable(wants={keys.RESTART_COST: "soon"}), Stays.UNREADABLE),
+    ],
+    ids=lambda value: value.name if isinstance(value, Stays) else "",
+)
+def test_other_words_keep_a_movable_pod_where_it_is(stays: Pod, reason: Stays) -> None:
+    """And the reason is counted."""
+    seen = read(on_a_node(stays))
+    assert (seen.pods, seen.stay) == ([], {reason: 1})
+
+
+def test_a_pod_of_a_group_stays_and_one_whose_affinity_is_not_planned() -> None:
+    """A group restarts as a whole; affinity is not read here."""
+    first, second = (movable(f"g-{number}", number, wants=GROUP) for number in range(2))
+    tied = movable("tied", 2)
+    tied = replace(tied, spec=replace(tied.spec, affinity=AffinityRules()))
+    assert read(on_a_node(first, second, tied)).stay == {Stays.GROUP: 2, Stays.CONSTRAINTS: 1}
+
+
+def test_a_pod_stays_whose_gpu_somebody_else_may_have_too() -> None:
+    """Its GPU would not be free without it."""
+    assert read(on_a_node(movable("one", 0), pod("two", 1, on="a", placed=gpus("a", 0, machine_name=PAIRS)))).stay == {
+        Stays.UNKNOWN_GPUS: 1
+    }
+
+
+@pytest.mark.parametrize(("allowed", "one", "both"), [(0, False, False), (1, True, False), (2, True, True)])
+def test_budgets_are_kept(allowed: int, one: bool, both: bool) -> None:
+    """A budget that allows one eviction lets either of two pods go, and not both."""
+    state = on_a_node(movable("s1", 0), movable("s2", 2))
+    state.budgets.replaced([budget("b", allowed, **LABELS)])
+    seen = read(state)
+    assert (len(seen.pods), seen.stay[Stays.BUDGET]) == ((2, 0) if one else (0, 2))
+    assert may_go_together(state, seen.pods) == (both or not one)
+
+
+@pytest.mark.parametrize(
+    ("wants", "lost_seconds"),
+    [
+        ({}, 600),
+        ({keys.RESTART_COST: "2m"}, 120),
+        ({keys.RESTART_COST: "1h"}, 600),
+        ({keys.CHECKPOINT_INTERVAL: "4m"}, 120),
+        ({keys.CHECKPOINT_INTERVAL: "10m", keys.RESTART_COST: "1m"}, 60),
+    ],
+    ids=["all-of-ten-minutes", "restart-cost", "never-more-than-its-age", "half-an-interval", "the-smaller-one"],
+)
+def test_a_move_costs_the_work_that_is_lost_and_the_switch(wants: Mapping[str, str], lost_seconds: int) -> None:
+    """The pod began ten minutes ago."""
+    state = on_a_node(movable(wants=wants))
+    assert cost_seconds(pod_of(state, "serve"), NOW) == lost_seconds + SWITCH_SECONDS

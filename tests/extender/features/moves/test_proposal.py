@@ -1,0 +1,58 @@
+"""What `make-room` proposes, and that it says so where nothing has to move or nothing helps."""
+
+from __future__ import annotations
+
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.features.moves.proposal import MoveProposal, propose
+from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
+from tests.extender.features.moves.test_movable import movable, pod_of
+from topology.annotations import keys
+
+NEEDS_NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
+HOUR = 3600.0
+
+
+def on(name: str, where: str, *positions: int) -> Pod:
+    return pod(name, len(positions), on=where, placed=gpus(where, *positions, machine_name=PAIRS), phase="Running")
+
+
+def fragmented(*more: Pod, wants: dict[str, str] | None = None) -> ClusterState:
+    """Return two nodes of which every pair of GPUs is broken; the first pod of the first node may move."""
+    pods = [on(f"{where}{pair}", where, 2 * pair) for where in "ab" for pair in range(4) if (where, pair) != ("a", 0)]
+    waits = pod("waits", 2, wants=NEEDS_NVLINK)
+    return cluster(node("a", PAIRS), node("b", PAIRS), *pods, movable("a0", 0, wants=wants), waits, *more)
+
+
+def proposed(state: ClusterState, name: str = "waits", wait_seconds: float = HOUR) -> MoveProposal:
+    return propose(state, pod_of(state, name), at(600.0), wait_seconds)
+
+
+def test_one_pod_moves_and_the_pod_that_waits_gets_a_linked_pair() -> None:
+    """Cost and gain are in GPU-seconds: ten minutes of work and the switch, for an hour of two GPUs."""
+    made = proposed(fragmented())
+    assert (made.node, sorted(made.gpus)) == ("a", [0, 1])
+    (move,) = made.moves
+    assert (move.name, move.node, move.gpus) == ("a0", "a", (0,))
+    assert (move.to_node, set(move.to_gpus)) != ("a", {0})
+    assert (made.cost_gpu_seconds, made.gain_gpu_seconds) == (690.0, 7200.0)
+
+
+def test_no_plan_costs_more_than_it_brings() -> None:
+    """The pod would wait for five minutes only, and that is worth ten minutes of a GPU."""
+    assert proposed(fragmented(), wait_seconds=300.0).node is None
+    assert proposed(fragmented(wants={keys.RESTART_COST: "1m"}), wait_seconds=300.0).node == "a"
+
+
+def test_nobody_moves_for_a_pod_that_fits() -> None:
+    """It is placed as it is."""
+    made = proposed(fragmented(pod("small", 1)), "small")
+    assert (made.node is not None, made.moves) == (True, ())
+
+
+def test_room_is_made_for_single_pods_with_whole_gpus_that_wait() -> None:
+    """Others get the reason."""
+    group = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
+    state = fragmented(pod("member", 2, wants={**NEEDS_NVLINK, **group}))
+    assert "group" in (proposed(state, "member").problem or "")
+    assert "runs on a" in (proposed(state, "a0").problem or "")

@@ -1,0 +1,99 @@
+"""`kubectl gputopo make-room` shows who would move for a pod that waits, and moves nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import Result
+
+from benchmarks.processes.client import ApiClient
+from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.simulated.double.server import ApiServer
+from benchmarks.simulated.double.store import ObjectStore
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from tests.extender.plugin import BEGAN, invoke
+from topology.annotations import keys
+from topology.annotations.records import PlacementRecord, encode_placement
+from topology.formats.catalog import machine
+
+MACHINE = "a100-pcie-8-pairs"
+LABELS = {"app": "serve"}
+
+
+@dataclass
+class Cluster:
+    """Two nodes of which every pair of GPUs is broken, and a pod that requires a linked pair."""
+
+    api: ApiClient
+    kubeconfig: Path
+
+    async def run(self, *arguments: str) -> Result:
+        return await asyncio.to_thread(invoke, "make-room", *arguments, "--kubeconfig", str(self.kubeconfig))
+
+    async def create(self, path: str, body: dict[str, Any]) -> None:
+        (await self.api.call("POST", path, body)).ok()
+
+
+@asynccontextmanager
+async def fragmented(tmp_path: Path, *, movable: bool = True) -> AsyncIterator[Cluster]:
+    async with ApiServer(ObjectStore(now=lambda: BEGAN)) as server, ApiClient(server.url) as api:
+        write_kubeconfig(tmp_path / "kubeconfig", server.url)
+        built = Cluster(api, tmp_path / "kubeconfig")
+        await join(api, [SimulatedNode(name, MACHINE) for name in "ab"])
+        for node in "ab":
+            for pair in range(4):
+                gpu = machine(MACHINE, host=node).gpus[2 * pair].uuid
+                annotations = {keys.PLACEMENT: encode_placement(PlacementRecord({"main": (gpu,)}))}
+                if movable and (node, pair) == ("a", 1):
+                    annotations |= {keys.MOVABLE: "true", keys.RESTART_COST: "90s"}
+                pod = gpu_pod(f"{node}{pair}", 1, annotations, nodeName=node)
+                owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True}
+                pod["metadata"] |= {"labels": LABELS, "ownerReferences": [owner]}
+                await built.create("/api/v1/namespaces/default/pods", pod)
+        waits = gpu_pod("waits", 2, {keys.REQUIRED_AFFINITY: "nvlink"}, schedulerName="gputopo")
+        await built.create("/api/v1/namespaces/default/pods", waits)
+        yield built
+
+
+async def test_the_moves_are_shown_with_their_cost_and_nothing_is_written(tmp_path: Path) -> None:
+    """All objects are as before."""
+    async with fragmented(tmp_path) as cluster:
+        before = (await cluster.api.call("GET", "/api/v1/pods")).ok()
+        shown = await cluster.run("waits")
+        assert shown.exit_code == 0, shown.output
+        assert "default/waits: would fit on a, GPUs 2, 3" in shown.output
+        assert "default/a1" in shown.output
+        assert "gain at most 120 GPU-minutes" in shown.output
+        proposal = json.loads((await cluster.run("waits", "-o", "json")).stdout)
+        assert [move["name"] for move in proposal["moves"]] == ["a1"]
+        assert (await cluster.api.call("GET", "/api/v1/pods")).ok() == before
+
+
+async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_path: Path) -> None:
+    """Then there is no plan, the exit code is 1, and the reason is counted."""
+    async with fragmented(tmp_path) as cluster:
+        budget = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": LABELS}},
+            "status": {"disruptionsAllowed": 0},
+        }
+        await cluster.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+        shown = await cluster.run("waits")
+        assert shown.exit_code == 1
+        assert f"1 pods with {keys.MOVABLE} stay: a PodDisruptionBudget that allows no eviction" in shown.output
+
+
+async def test_without_movable_pods_there_is_no_plan(tmp_path: Path) -> None:
+    """A pod that does not exist and a wait that is no duration are errors."""
+    async with fragmented(tmp_path, movable=False) as cluster:
+        shown = await cluster.run("waits")
+        assert (shown.exit_code, "no plan: 0 pods may move" in shown.output) == (1, True)
+        assert (await cluster.run("wait")).exit_code == 1
+        wrong = await cluster.run("waits", "--wait", "soon")
+        assert (wrong.exit_code, "--wait" in wrong.output) == (2, True)
