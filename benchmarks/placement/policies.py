@@ -19,6 +19,7 @@ from benchmarks.placement.baselines.gpu_packing import GpuPacking
 from benchmarks.placement.baselines.gpushare import gpushare
 from benchmarks.placement.baselines.hami import hami_binpack, hami_spread
 from benchmarks.placement.baselines.hived import Hived
+from benchmarks.placement.baselines.kai import KaiConsolidation
 from benchmarks.placement.baselines.koordinator import koordinator, koordinator_most
 from benchmarks.placement.baselines.random_node import RandomNode
 from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
@@ -94,7 +95,7 @@ class UnknownPolicy(Exception):
 
 def check_policy(name: str) -> None:
     """Raise `UnknownPolicy` unless there is a policy of that name."""
-    if name not in BASELINES and name not in INFORMED:
+    if name not in BASELINES and name not in INFORMED and not _KAI.fullmatch(name):
         _product_form(name)
 
 
@@ -105,6 +106,9 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
     """
     if name in BASELINES:
         return BASELINES[name]
+    if consolidation := _KAI.fullmatch(name):
+        kai_restart_s = _restart_s(consolidation, hour_s)
+        return lambda cluster, random: KaiConsolidation(cluster, random, kai_restart_s)
     if name in INFORMED:
         informed = INFORMED[name]
         return lambda cluster, random: informed(cluster, random, pods)
@@ -118,16 +122,23 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
     if form["as_one"]:
         return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
     if form["moves"]:
-        restart_s = int(form["minutes"] or 0) * hour_s / 60
+        restart_s = _restart_s(form, hour_s)
         return lambda cluster, _: GputopoMoves(cluster, weights, restart_s, hour_s, required=required)
     return lambda cluster, _: Gputopo(cluster, weights, required=required, shared=shared)
 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
+_MINUTES = r"(?:-(?P<minutes>[0-9]{1,4})m)?"
+_KAI = re.compile(f"kai-consolidation{_MINUTES}")
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<moves>-moves(?:-(?P<minutes>[0-9]{{1,4}})m)?))?"
+    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<moves>-moves{_MINUTES}))?"
     rf"(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
+
+
+def _restart_s(form: re.Match[str], hour_s: float) -> float:
+    """Return what a moved job loses at most, which is in the name of its policy."""
+    return int(form["minutes"] or 0) * hour_s / 60
 
 
 def _product_form(name: str) -> re.Match[str]:
@@ -136,6 +147,8 @@ def _product_form(name: str) -> re.Match[str]:
     if found is None:
         forms = (
             f"{PRODUCT}-observe",
+            "kai-consolidation",
+            "kai-consolidation-MINUTESm",
             f"{PRODUCT}-as-one",
             f"{PRODUCT}-moves",
             f"{PRODUCT}-moves-MINUTESm",

@@ -54,7 +54,7 @@ class LinkGraph:
             "stock-least-plain", "stock-least", "stock-most-plain", "stock-most", "hami-binpack", "vgpu-manager",
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
             "topo-aware", "topo-aware-links", "gputopo", "gputopo-told", "gputopo-moves", "gputopo-moves-5m",
-            "gputopo-moves-30m",
+            "gputopo-moves-30m", "kai-consolidation", "kai-consolidation-5m", "kai-consolidation-30m",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:

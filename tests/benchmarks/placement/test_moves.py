@@ -35,10 +35,11 @@ def finished(events: list[Event]) -> dict[int, float]:
     return {event.started.job.number: event.time_s for event in events if isinstance(event, Finished)}
 
 
-def test_a_job_moves_for_one_that_finds_no_place() -> None:
+@pytest.mark.parametrize(("still", "moving"), [("gputopo", "gputopo-moves"), ("stock-most", "kai-consolidation")])
+def test_a_job_moves_for_one_that_finds_no_place(still: str, moving: str) -> None:
     """Six GPUs are free, three on each node; without moves the job is lost."""
-    assert [event.job.number for event in run("gputopo") if isinstance(event, JobRefused)] == [9]
-    events = run("gputopo-moves")
+    assert [event.job.number for event in run(still) if isinstance(event, JobRefused)] == [9]
+    events = run(moving)
     (move,) = moves(events)
     assert not [event for event in events if isinstance(event, JobRefused)]
     (start,) = (event for event in events if isinstance(event, Started) and event.job.number == 9)
@@ -46,7 +47,10 @@ def test_a_job_moves_for_one_that_finds_no_place() -> None:
     assert move.placed[0].node != move.running.placed[0].node
 
 
-@pytest.mark.parametrize(("policy", "lost_s"), [("gputopo-moves", 0.0), ("gputopo-moves-1m", 10.0)])
+@pytest.mark.parametrize(
+    ("policy", "lost_s"),
+    [("gputopo-moves", 0.0), ("gputopo-moves-1m", 10.0), ("kai-consolidation", 0.0), ("kai-consolidation-1m", 10.0)],
+)
 def test_a_moved_job_does_again_what_it_did_since_its_start(policy: str, lost_s: float) -> None:
     """At most for its restart cost, here nothing and a minute; it ran for ten seconds."""
     events = run(policy)
@@ -69,7 +73,7 @@ def _sums(policy: str) -> dict[str, float]:
 
 def test_restart_costs_are_in_the_name_of_the_policy() -> None:
     """In minutes; other forms are refused."""
-    for name in ("gputopo-moves", "gputopo-moves-30m", "gputopo-moves-5m-told"):
+    for name in ("gputopo-moves", "gputopo-moves-30m", "gputopo-moves-5m-told", "kai-consolidation-5m"):
         check_policy(name)
     for name in ("gputopo-moves-m", "gputopo-moves-5", "gputopo-observe-moves"):
         with pytest.raises(UnknownPolicy):
