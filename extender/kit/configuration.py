@@ -15,12 +15,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from extender.kit.nearest import did_you_mean
 from extender.kit.settings import Section, read_mapping
-from extender.kit.yaml_text import read_yaml
+from extender.kit.yaml_text import read_yaml, write_yaml
 
 API_VERSION: Final = "config.gputopo.dev/v1alpha1"
 PREFIX: Final = "GPUTOPO_"
@@ -51,7 +50,7 @@ class Document(Section):
 
     def to_yaml(self) -> str:
         """Write the document so that it can be read again."""
-        return yaml.safe_dump(self.model_dump(mode="json", by_alias=True), sort_keys=False)
+        return write_yaml(self.model_dump(mode="json", by_alias=True))
 
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)

@@ -12,10 +12,9 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import Final, TextIO
 
-import yaml
-
 from extender.inspect.inspection import Answer
 from extender.kit.logs import printable
+from extender.kit.yaml_text import write_yaml
 
 MAX_LINE_CHARACTERS: Final = 4096
 COLUMNS: Final = 100
@@ -62,7 +61,7 @@ class Form:
         if self.output is Output.JSON:
             print(_escaped(answer.model_dump_json(indent=2)))
         elif self.output is Output.YAML:
-            print(yaml.safe_dump(answer.model_dump(mode="json"), sort_keys=False, allow_unicode=False), end="")
+            print(write_yaml(answer.model_dump(mode="json")), end="")
         elif self.output is Output.NAME:
             for name in names:
                 say(name)
