@@ -65,6 +65,51 @@ async def _serve(config: ExtenderConfiguration, stop: asyncio.Event, listening: 
         await serve(config, stop, listening, sent)
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An extender in the test's own event loop, without the API server that it works for."""
+
+    url: str
+    health_url: str
+    process: asyncio.Task[None]
+    """Ends when the extender has stopped, or with what it died of."""
+
+    async def is_ready(self) -> bool:
+        """Whether it says so."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz") as response:
+            return response.status == 200
+
+
+@asynccontextmanager
+async def served(
+    kubeconfig: Path, settings: Mapping[str, str] | None = None, *, ready: bool = True
+) -> AsyncIterator[Served]:
+    """Serve an extender for the API server of a kubeconfig; a process of its own would take two seconds of CPU to start."""
+    config = load(
+        None,
+        {},
+        {
+            "kubernetes.kubeconfig": str(kubeconfig),
+            "listen.port": "0",
+            "health.host": "127.0.0.1",
+            "health.port": "0",
+            "reconcile.interval": "50ms",
+            **(settings or {}),
+        },
+    )
+    stop, urls = asyncio.Event(), list[str]()
+    running = asyncio.create_task(_serve(config, stop, urls.extend))
+    await until(lambda: urls or running.done())
+    extender = Served(urls[0], urls[1], running)
+    try:
+        if ready:
+            await eventually(extender.is_ready)
+        yield extender
+    finally:
+        stop.set()
+        await running
+
+
 @asynccontextmanager
 async def serving(
     folder: Path,
@@ -74,31 +119,10 @@ async def serving(
     ready: bool = True,
 ) -> AsyncIterator[Running]:
     """Serve an extender for a cluster of these nodes."""
-    store = ObjectStore()
+    store, kubeconfig = ObjectStore(), folder / "kubeconfig"
     async with ApiServer(store, faults=faults) as server:
-        write_kubeconfig(folder / "kubeconfig", server.url)
-        config = load(
-            None,
-            {},
-            {
-                "kubernetes.kubeconfig": str(folder / "kubeconfig"),
-                "listen.port": "0",
-                "health.host": "127.0.0.1",
-                "health.port": "0",
-                "reconcile.interval": "50ms",
-                **(settings or {}),
-            },
-        )
-        stop, urls = asyncio.Event(), list[str]()
+        write_kubeconfig(kubeconfig, server.url)
         async with ApiClient(server.url) as api, aiohttp.ClientSession() as session:
             await join(api, nodes)
-            running = asyncio.create_task(_serve(config, stop, urls.extend))
-            await until(lambda: urls or running.done())
-            extender = Running(urls[0], urls[1], api, store, session, running)
-            try:
-                if ready:
-                    await eventually(extender.is_ready)
-                yield extender
-            finally:
-                stop.set()
-                await running
+            async with served(kubeconfig, settings, ready=ready) as extender:
+                yield Running(extender.url, extender.health_url, api, store, session, extender.process)

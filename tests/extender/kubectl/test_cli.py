@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import PODS, invoke, plugin
+from tests.extender.serving import served
 
 
 async def test_nodes_are_listed_in_columns(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str
             ).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
-        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+        async with served(tmp_path / "kubeconfig") as extender:
             answers = [
                 await asyncio.to_thread(invoke, verb, name, *here, *there)
                 for name in ("train", "rain")
@@ -103,7 +103,7 @@ async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> N
         (await api.call("POST", PODS, gpu_pod("train", 1, {}, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
-        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+        async with served(tmp_path / "kubeconfig") as extender:
             for words, end in (questions | of_no_extender).items():
                 for source in ((), ("--extender", extender.url))[: 1 + (words in questions)]:
                     answer = await asyncio.to_thread(invoke, *words, *here, *source)
@@ -126,7 +126,7 @@ async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path
         (await api.call("POST", PODS, gpu_pod("waits", 7, {}, schedulerName="gputopo"))).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("--kubeconfig", str(tmp_path / "kubeconfig"))
-        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender, aiohttp.ClientSession() as session:
+        async with served(tmp_path / "kubeconfig") as extender, aiohttp.ClientSession() as session:
             body = {"Pod": first, "Nodes": None, "NodeNames": ["n1"]}
             (await session.post(f"{extender.url}/v1/extender/filter", json=body)).raise_for_status()
             asked = {

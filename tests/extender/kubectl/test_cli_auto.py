@@ -12,7 +12,6 @@ import pytest
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
@@ -20,6 +19,7 @@ from benchmarks.simulated.fleet import SimulatedNode, join
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.rest import Request
 from tests.extender.plugin import invoke
+from tests.extender.serving import served
 
 A, B = "gputopo-scheduler-5c9-aaaaa", "gputopo-scheduler-5c9-bbbbb"
 FORWARDS = 'echo "Forwarding from 127.0.0.1:{port} -> 8888"'
@@ -67,7 +67,7 @@ async def ask(
         if line != FORWARDS:
             kubectl(tmp_path, line)
             return await asyncio.to_thread(invoke, *words)
-        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+        async with served(tmp_path / "kubeconfig") as extender:
             kubectl(tmp_path, line.format(port=extender.url.rpartition(":")[2]))
             return await asyncio.to_thread(invoke, *words)
 

@@ -14,12 +14,12 @@ from typing import Any
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from tests.extender.plugin import BEGAN, invoke
+from tests.extender.serving import served
 from topology.annotations import keys
 
 OTHER_GATE = "kueue.x-k8s.io/admission"
@@ -151,7 +151,7 @@ async def test_cleanup_opens_all(tmp_path: Path) -> None:
 
 async def test_an_extender_without_the_queue_is_a_no(tmp_path: Path) -> None:
     """By `queue` and by `why`, with what to do about it; a pod that others hold is not our business."""
-    async with queue(tmp_path) as cluster, running_extender(cluster.kubeconfig, tmp_path) as extender:
+    async with queue(tmp_path) as cluster, served(cluster.kubeconfig) as extender:
         listed = await cluster.run("queue", "--extender", extender.url)
         explained = await cluster.run("why", "train-0", "--extender", extender.url)
         of_others = await cluster.run("why", "kueue", "--extender", extender.url)

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from benchmarks.processes.client import ApiClient
-from benchmarks.processes.extender_process import running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
 from extender.kubectl.form import COLUMNS
 from tests.extender.plugin import PODS, invoke, plugin
+from tests.extender.serving import served
 from topology.annotations import keys
 from topology.annotations.status_codec import decode_status, encode_status
 from topology.node.status import LinkFault, Outlook
@@ -92,7 +92,7 @@ async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -
         ).ok()
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         here = ("-n", "default", "--kubeconfig", str(tmp_path / "kubeconfig"))
-        async with running_extender(tmp_path / "kubeconfig", tmp_path) as extender:
+        async with served(tmp_path / "kubeconfig") as extender:
             asked = await asyncio.to_thread(
                 invoke, "why", "waits", "--extender", extender.url, "--no-headers", "-o", "wide", *here
             )
