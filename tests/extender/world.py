@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -49,6 +49,8 @@ from topology.node.status import GpuStatus, NodeGpuStatus
 
 T = TypeVar("T")
 DEADLINE = 1e9
+_ledger = lru_cache(1024)(decode_ledger)
+"""Tests look at ledgers after every write, and a write changes one of them."""
 
 
 class World:
@@ -136,7 +138,7 @@ class World:
     def claims(self, node: str = "n1") -> dict[str, str]:
         """Return GPU → UID as the node's ledger has it."""
         text = _annotations(self.store.get(NODES, "", node)).get(keys.LEDGER)
-        return {claim.gpu: claim.uid for claim in decode_ledger(text).claims} if text else {}
+        return {claim.gpu: claim.uid for claim in _ledger(text).claims} if text else {}
 
     def placed(self, name: str) -> frozenset[str]:
         """Return the GPUs of a pod's placement record."""

@@ -134,10 +134,10 @@ class Site:
 
     def _check_claims(self) -> None:
         """Every pod whose gate is open has claims on the node where it goes, and so have the others of its gang."""
+        claimed = {uid for node in self._nodes for uid in self.world.claims(node).values()}
         for gang, pods in self._gangs().items():
             if not any(keys.PLANNED in (pod["metadata"].get("annotations") or {}) for pod in pods):
                 continue
-            claimed = {uid for node in self._nodes for uid in self.world.claims(node).values()}
             without = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["uid"] not in claimed]
             assert not without, f"a gate of {gang} is open, and {without} have no claims"
 
