@@ -6,7 +6,7 @@ be if they had never been. What a set costs it reads off the node as it was made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -36,11 +36,20 @@ class Oracle:
         return {guest.name: guest for guest in self.node.guests}
 
     @cached_property
-    def _fits(self) -> dict[Set, float]:
-        """Return all sets of victims that help, with the bandwidth of what they make room for."""
+    def _candidates(self) -> dict[Set, float]:
+        """Return all sets of victims that help and of which nobody could stay, with the bandwidth of what they make room for.
+
+        A set with one that helps inside of it is left out unseen: whoever is not in that one could stay.
+        """
         names = [guest.name for guest in self.node.evictable]
-        sets = [found for count in range(len(names) + 1) for found in combinations(names, count)]
-        return {found: gain for found in sets if (gain := self._gain(found)) is not None}
+        candidates: dict[Set, float] = {}
+        for victims in (found for count in range(len(names) + 1) for found in combinations(names, count)):
+            if any(set(smaller) < set(victims) for smaller in candidates):
+                continue
+            gain = self._gain(victims)
+            if gain is not None:
+                candidates[victims] = gain
+        return candidates
 
     def _gain(self, victims: Set) -> float | None:
         if not victims and WEB not in self.node.offered:
@@ -63,27 +72,20 @@ class Oracle:
         gpus = min(self.node.asked, sum(len(guest.gpus) for guest in offered))
         return sum(guest.cpu for guest in gone) >= cpu and sum(len(guest.gpus) for guest in gone) >= gpus
 
-    def _candidates(self) -> Iterator[Set]:
-        """Yield the sets that help and of which nobody could stay."""
-        helping = {frozenset(found) for found in self._fits}
-        for found in self._fits:
-            if not any(other < frozenset(found) for other in helping):
-                yield found
-
     def best(self) -> tuple[tuple[int, ...], float] | None:
         """Return what the best sets cost, and what they gain; `None`: no set helps."""
-        candidates = list(self._candidates())
+        candidates = [*self._candidates]
         if not self.node.knows_budgets:
             offered = set(self.node.offered)
             candidates = [found for found in candidates if offered.issuperset(found)] or candidates
         if not candidates:
             return None
-        return min((self.cost(found), -self._fits[found]) for found in candidates)
+        return min((self.cost(found), -self._candidates[found]) for found in candidates)
 
     def judged(self, victims: Set) -> tuple[tuple[int, ...], float] | None:
         """Return the same of a set that was chosen; `None`: it does not help, or somebody in it could stay."""
         found = tuple(guest.name for guest in self.node.evictable if guest.name in victims)
-        return (self.cost(found), -self._fits[found]) if found in self._candidates() else None
+        return (self.cost(found), -self._candidates[found]) if found in self._candidates else None
 
     def cost(self, victims: Set) -> tuple[int, ...]:
         """Return what it costs, the first thing first."""
