@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from agent.gpus.discovery import NOTHING, NodeDiscovery
@@ -42,6 +43,10 @@ _JITTER = 0.1
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 5.0, 120.0
 _NODE: Final = "node"
 """The one key of our backoff: reads and writes of our node."""
+# A scan compares what it has found with what the node says, and at rest both are what they were at the scan before.
+_encode_topology = lru_cache(8)(encode_topology)
+_decode_status = lru_cache(8)(decode_status)
+_decode_observed = lru_cache(8)(decode_observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class Publication:
         status, refused = _status(said, look, before), None
         observed = _observed(discovery, look)
         try:
-            topology = encode_topology(discovery.topology)
+            topology = _encode_topology(discovery.topology)
             changed = {keys.TOPOLOGY: topology, keys.TOPOLOGY_DIGEST: digest(topology)}
         except PayloadError as error:
             status, refused = replace(status, reasons=(*status.reasons, TOO_LARGE)), error
@@ -149,13 +154,13 @@ class Publication:
 
     def _observed_before(self) -> Observed | None:
         try:
-            return decode_observed((self._published or {}).get(keys.OBSERVED, ""))
+            return _decode_observed((self._published or {}).get(keys.OBSERVED, ""))
         except PayloadError:
             return None
 
     def _status_before(self) -> NodeGpuStatus | None:
         try:
-            return decode_status((self._published or {}).get(keys.STATUS, ""))
+            return _decode_status((self._published or {}).get(keys.STATUS, ""))
         except PayloadError:
             return None
 
@@ -215,7 +220,7 @@ def _says(shown: Observed | None, observed: Observed | None) -> bool:
 
 def _canonical(status: NodeGpuStatus) -> NodeGpuStatus:
     """Return the status as its readers will see it, for comparison."""
-    return decode_status(_encoded(replace(status, generation=0)))
+    return _decode_status(_encoded(replace(status, generation=0)))
 
 
 def _encoded(status: NodeGpuStatus) -> str:
