@@ -6,7 +6,7 @@ while they led.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -115,9 +115,15 @@ class Decisions:
         """Return how a pod was decided about, where that is remembered; it was bound once."""
         return next((decision for decision in self._newest_first() if decision.uid == uid), None)
 
-    def page(self, limit: int, after: int | None = None) -> DecisionPage:
-        """Return the newest ones, or those older than number `after`."""
-        older = (decision for decision in self._newest_first() if after is None or decision.number < after)
+    def page(
+        self, limit: int, after: int | None = None, where: Callable[[Decision], bool] = lambda decision: True
+    ) -> DecisionPage:
+        """Return the newest ones that `where` admits, or those of them older than number `after`."""
+        older = (
+            decision
+            for decision in self._newest_first()
+            if (after is None or decision.number < after) and where(decision)
+        )
         decisions = tuple(islice(older, limit + 1))
         return DecisionPage(
             decisions=decisions[:limit], next=decisions[limit - 1].number if len(decisions) > limit else None

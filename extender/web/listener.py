@@ -73,6 +73,8 @@ class ImpatientProtocol(HttpToolsProtocol):
     """HTTP/1.1 whose peer has to say what it wants within `receive_seconds`, from connecting and for each request."""
 
     receive_seconds = 10.0
+    max_connections: int | None = None
+    """Of one listener; `None`: any number."""
     _expiry: TimerHandle | None = None
     _head_bytes = 0
     """What has been parsed of a request and is no body."""
@@ -82,9 +84,12 @@ class ImpatientProtocol(HttpToolsProtocol):
     """Whether the headers of the request are complete; what follows in their form are trailers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a first request."""
+        """Expect a first request; hang up where there are too many connections."""
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
-        self._expect()
+        if self.max_connections is not None and len(self.connections) > self.max_connections:
+            self.transport.abort()
+        else:
+            self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
@@ -147,19 +152,25 @@ class ImpatientProtocol(HttpToolsProtocol):
             self._expiry = None
 
 
-def impatient(receive_seconds: float) -> type[ImpatientProtocol]:
-    """Return the protocol with another deadline."""
-    return type("ImpatientProtocol", (ImpatientProtocol,), {"receive_seconds": receive_seconds})
+def impatient(receive_seconds: float, max_connections: int | None = None) -> type[ImpatientProtocol]:
+    """Return the protocol with other limits."""
+    limits = {"receive_seconds": receive_seconds, "max_connections": max_connections}
+    return type("ImpatientProtocol", (ImpatientProtocol,), limits)
 
 
 class Listener(uvicorn.Server):
     """An application on a socket that is bound already, behind TLS if a context is given."""
 
     def __init__(
-        self, app: ASGIApp, opened: socket.socket, receive_seconds: float, tls: ssl.SSLContext | None = None
+        self,
+        app: ASGIApp,
+        opened: socket.socket,
+        receive_seconds: float,
+        tls: ssl.SSLContext | None = None,
+        max_connections: int | None = None,
     ) -> None:
         self._socket = opened
-        self._protocol = impatient(receive_seconds)
+        self._protocol = impatient(receive_seconds, max_connections)
         self._tls = tls
         super().__init__(
             uvicorn.Config(

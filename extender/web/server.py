@@ -44,8 +44,8 @@ async def serve(
         async with connect(config) as api, Extender(config, api, FEATURES, traces=traces) as extender:
             app = application(config)
             app.state.extender = extender
-            verbs = Listener(app, main, config.limits.receive, identity.context if identity else None)
-            urls = [verbs.url]
+            listeners = [Listener(app, main, config.limits.receive, identity.context if identity else None)]
+            urls = [listeners[0].url]
             extender.begin_checks()
             background = [extender.failure(), _settle(extender)]
             if side is not None:
@@ -55,16 +55,18 @@ async def serve(
             listening(urls)
             if identity is not None:
                 background.append(identity.follow(config.tls.reload))
-            await _run(verbs, background, stop)
+            await _run(listeners, background, stop)
 
 
-async def _run(verbs: Listener, background: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+async def _run(listeners: list[Listener], background: list[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(verbs.serve())
+        for listener in listeners:
+            group.create_task(listener.serve())
         tasks = [group.create_task(work) for work in background]
         await stop.wait()
         log.info("stopping")
-        verbs.should_exit = True
+        for listener in listeners:
+            listener.should_exit = True
         for task in tasks:
             task.cancel()
 

@@ -25,6 +25,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     controller: bool | None = None
     """At most one owner is."""
     kind: str = ""
+    name: str = ""
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from extender.web.listener import OneWrite, bound
+from extender.web.listener import Listener, OneWrite, bound
+from tests.extender.polling import until
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -80,3 +84,32 @@ def test_all_addresses_are_those_of_both_families(host: str) -> None:
     """A kubelet that probes by IPv4 reaches a listener on `::`."""
     with bound("::", 0) as listener:
         socket.create_connection((host, listener.getsockname()[1]), timeout=60).close()
+
+
+async def test_connections_beyond_the_limit_are_hung_up_on() -> None:
+    """Those that are there stay, and one that leaves makes room."""
+    opened = bound("127.0.0.1", 0)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response("here")(scope, receive, send)
+
+    def is_answered(peer: socket.socket) -> bool:
+        with contextlib.suppress(ConnectionError):
+            peer.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            return peer.recv(1 << 16).endswith(b"here")
+        return False
+
+    def connect() -> socket.socket:
+        return stack.enter_context(socket.create_connection(opened.getsockname(), timeout=60))
+
+    listener = Listener(app, opened, receive_seconds=10.0, max_connections=2)
+    serving = asyncio.create_task(listener.serve())
+    with contextlib.ExitStack() as stack:
+        first, second, third = [connect() for _ in range(3)]
+        answers = [await asyncio.to_thread(is_answered, peer) for peer in (first, second, third)]
+        assert answers == [True, True, False]
+        first.close()
+        await until(lambda: len(listener.server_state.connections) < 2)
+        assert await asyncio.to_thread(is_answered, connect())
+    listener.should_exit = True
+    await serving
