@@ -139,7 +139,7 @@ class RoomCounter:
         for gpus, fits in rooms.items():
             for shape, nodes in now.items():
                 fits.now += nodes * self._how_many_fit(before, shape, gpus)
-                fits.by_count += nodes * ((shape.free & shape.devices_for(_request(gpus))).bit_count() // gpus)
+                fits.by_count += nodes * ((shape.free & shape.devices_for(nvlink_request(gpus))).bit_count() // gpus)
                 yield
             for shape, nodes in empty.items():
                 fits.empty += nodes * self._how_many_fit(before, shape, gpus)
@@ -150,7 +150,7 @@ class RoomCounter:
         key, weights = (shape, gpus), shape.topology_class.appraised if shape.topology_class else None
         counted = self._known.get(key) or before.get(key)
         if counted is None or counted.weights is not weights:
-            counted = _Counted(*shape.how_many_fit(_request(gpus)), weights)
+            counted = _Counted(*shape.how_many_fit(nvlink_request(gpus)), weights)
         if counted.is_all:
             self._known[key] = counted
         return counted.pods
@@ -160,12 +160,13 @@ def _open(state: ClusterState) -> list[NodeView]:
     return [view for view in state.views.values() if view.shape.topology_class and view.is_open]
 
 
-def _request(gpus: int) -> GpuRequest:
+def nvlink_request(gpus: int) -> GpuRequest:
+    """Return the request of a pod that requires NVLink between its GPUs, if it has several."""
     return replace(GpuRequest.plain(gpus), required=Affinity.NVLINK) if gpus > 1 else GpuRequest.plain(1)
 
 
 def _how_many_fit(shape: Shape, gpus: int) -> int:
-    return shape.how_many_fit(_request(gpus))[0]
+    return shape.how_many_fit(nvlink_request(gpus))[0]
 
 
 def _most(state: ClusterState, views: list[NodeView], gpus: int, counted: _Count) -> tuple[InTheWay, ...]:

@@ -386,7 +386,7 @@ def best_set(view: NodeView, placement: Placement) -> BestSet:
         gpus=len(placement.gpus),
         indexes=tuple(indexes[position] for position in placement.gpus),
         affinity=placement.affinity,
-        bandwidth_gb_per_s=_bandwidth(placement.bandwidth),
+        bandwidth_gb_per_s=bandwidth_info(placement.bandwidth),
     )
 
 
@@ -405,7 +405,7 @@ def pod_info(state: ClusterState, pod: GpuPod) -> PodInfo:
         limits=record.limits if record else None,
         indexes=_indexes(state.views.get(pod.node or ""), record),
         affinity=record.affinity if record else None,
-        bandwidth_gb_per_s=_bandwidth(record.bandwidth if record else None),
+        bandwidth_gb_per_s=bandwidth_info(record.bandwidth if record else None),
         shares_gib=pod.shares,
     )
 
@@ -418,7 +418,8 @@ def _indexes(view: NodeView | None, record: PlacementRecord | None) -> tuple[int
     return tuple(index_of[gpu] for gpu in placed if gpu in index_of)
 
 
-def _bandwidth(predicted: Bandwidth | None) -> BandwidthInfo | None:
+def bandwidth_info(predicted: Bandwidth | None) -> BandwidthInfo | None:
+    """Return a bandwidth as people see it."""
     return BandwidthInfo(**asdict(predicted)) if predicted else None
 
 

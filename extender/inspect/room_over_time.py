@@ -1,4 +1,7 @@
-"""What there was room for during the last day, minute by minute, as `fragmentation` counts it; kept in memory only."""
+"""What there was room for: during a day minute by minute, during a week by quarters of an hour; kept in memory only.
+
+`fragmentation` counts it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final
 
 from extender.inspect.fragmentation import Fits
@@ -15,6 +19,15 @@ from extender.kit.clock import Instant
 EVERY_SECONDS: Final = 60.0
 KEPT: Final = 24 * 60
 """Counts: those of a day."""
+EVERY_SECONDS_OF_WEEK: Final = 15 * EVERY_SECONDS
+KEPT_OF_WEEK: Final = 7 * 24 * 4
+
+
+class Span(StrEnum):
+    """For how long there are counts."""
+
+    DAY = "day"
+    WEEK = "week"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +57,23 @@ class RoomOverTime(Answer):
 
 
 class RoomHistory:
-    """One count a minute; those that come sooner are left out."""
+    """One count a minute for a day, and one a quarter of an hour for a week; those that come sooner are left out."""
 
-    def __init__(self, limit: int = KEPT) -> None:
-        self._counts: deque[_Count] = deque(maxlen=limit)
+    def __init__(self) -> None:
+        self._counts = {Span.DAY: deque[_Count](maxlen=KEPT), Span.WEEK: deque[_Count](maxlen=KEPT_OF_WEEK)}
 
     def add(self, at: Instant, fits: Mapping[int, Fits]) -> None:
         """Keep a count, unless there is one of this minute."""
-        if not self._counts or at.monotonic - self._counts[-1].monotonic >= EVERY_SECONDS:
-            self._counts.append(_Count(datetime.fromtimestamp(int(at.wall), UTC), at.monotonic, fits))
+        for span, every in ((Span.DAY, EVERY_SECONDS), (Span.WEEK, EVERY_SECONDS_OF_WEEK)):
+            counts = self._counts[span]
+            if not counts or at.monotonic - counts[-1].monotonic >= every:
+                counts.append(_Count(datetime.fromtimestamp(int(at.wall), UTC), at.monotonic, fits))
 
-    def over_time(self) -> RoomOverTime:
-        """Return all of it, by size; linear in counts and sizes."""
-        counts = [count.fits for count in self._counts]
+    def over_time(self, span: Span = Span.DAY) -> RoomOverTime:
+        """Return all counts of a span, by size; linear in counts and sizes."""
+        counts = [count.fits for count in self._counts[span]]
         return RoomOverTime(
-            times=tuple(count.at for count in self._counts),
+            times=tuple(count.at for count in self._counts[span]),
             sizes=tuple(_size(gpus, counts) for gpus in sorted({gpus for fits in counts for gpus in fits})),
         )
 

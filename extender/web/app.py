@@ -24,8 +24,9 @@ from extender.features.registry import FEATURES
 from extender.kit import logs
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
-from extender.web import assets, health, routes, site, views, what_if
+from extender.web import assets, health, routes, views, what_if
 from extender.web.hosts import Hosts
+from extender.web.site import Site
 
 _NOT_OURS: Final = "this host name is not ours: list it in listen.allowedHosts"
 
@@ -78,8 +79,7 @@ def application(config: ExtenderConfiguration, lifespan: Lifespan[FastAPI] | Non
     app.hosts = None if config.tls.cert_file else Hosts((config.listen.host, *config.listen.allowed_hosts))
     app.router.routes[:0] = [*routes.routes(config.limits), *health.routes(), *what_if.routes()]
     app.include_router(views.router)
-    app.include_router(assets.router)
-    app.router.routes.extend(site.routes())
+    app.router.routes.extend([*assets.routes(), *Site().routes()])
     return app
 
 

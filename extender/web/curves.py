@@ -1,4 +1,4 @@
-"""What there was room for, as lines of a drawing 600 wide and 120 high, and in words for those who do not see it."""
+"""What there was room for, as lines of a drawing 600 wide and 120 high with axes, and in words for those who do not see it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from extender.inspect.outlook import written
-from extender.inspect.room_over_time import RoomOverTime, SizeOverTime
+from extender.inspect.room_over_time import RoomOverTime, SizeOverTime, Span
 
 WIDTH: Final = 600
 HEIGHT: Final = 120
@@ -35,12 +35,40 @@ class Curve:
     by_count_line: str
 
     @property
+    def heights(self) -> tuple[int, ...]:
+        """What stands at the axis of pods, from the top: whole numbers at equal distances."""
+        return (self.most, self.most // 2, 0) if self.most % 2 == 0 else (self.most, 0)
+
+    @property
     def said(self) -> str:
         """The drawing in words."""
         return (
             f"{self.now} pods of {self.gpus} GPUs fit at the end, {self.by_count} would if the links did not matter; "
             f"the fewest that fitted were {self.fewest}, at {written(self.fewest_at)}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """What stands at the axis of time."""
+
+    words: tuple[str, ...]
+    """At equal distances, from the first count to the last."""
+    lines: tuple[float, ...]
+    """Where a line crosses the drawing, between its edges."""
+
+
+def ticks_of(times: Sequence[datetime], span: Span) -> Ticks:
+    """Return five times, in UTC: the hour for a day, the day and the hour for a week.
+
+    >>> ticks_of([datetime(2026, 11, 23, 0), datetime(2026, 11, 24, 0)], Span.DAY).words
+    ('00:00', '06:00', '12:00', '18:00', '00:00')
+    """
+    step = (times[-1] - times[0]) / 4
+    form = "%H:%M" if span is Span.DAY else "%a %H:%M"
+    return Ticks(
+        tuple(f"{times[0] + part * step:{form}}" for part in range(5)), tuple(WIDTH * part / 4 for part in (1, 2, 3))
+    )
 
 
 def curves(room: RoomOverTime) -> Iterator[Curve]:

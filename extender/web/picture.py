@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
+from extender.cluster.state import ClusterState
+from extender.inspect import inspection
 from extender.inspect.inspection import GpuInfo, NodeDetail, NodeInfo, PodInfo
-from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
+from extender.inspect.sight import EVERYTHING, Sight
+from extender.kit.clock import Instant
 from topology.formats.marks import Mark, colour_of, letters_of
 from topology.formats.render import render_svg
 from topology.node.model import NodeTopology
@@ -25,6 +29,17 @@ class PicturedHolder:
     name: str
     """`namespace/name`, `BEING_BOUND` or `SHARERS`."""
     indexes: tuple[int, ...]
+
+
+def of_node(state: ClusterState, name: str, now: Instant, ringed: str = "", sight: Sight = EVERYTHING) -> str | None:
+    """Return the picture of a node as a reader may see it, `None` where its topology is not known."""
+    view = state.views.get(name)
+    if view is None or view.shape.topology_class is None:
+        return None
+    [node] = inspection.nodes(state, [name], now)
+    pods = [pod for pod in inspection.pods_on(state, name) if sight.sees(pod.namespace)]
+    faults = sight.faults(link_faults_of(view))
+    return draw(view.shape.topology_class.node, sight.node(node), pods, faults, ringed)
 
 
 def draw(

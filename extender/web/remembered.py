@@ -27,6 +27,7 @@ class RenderedPage:
 
     text: bytes
     status: int = 200
+    media_type: str = "text/html"
 
     @property
     def tag(self) -> str:

@@ -1,14 +1,17 @@
 """The pages over HTTP: what was asked, who may look now, and what the browser is told to allow.
 
-They are served on the verbs' port, which is not for everybody; see `listen` in the configuration.
+The verbs' port serves them to operators, who see everything. The port of the view serves them to readers, each of whom a gate
+lets in with what that reader may see.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -16,24 +19,30 @@ from starlette.routing import Route
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import NOT_LISTED
-from extender.inspect import inspection
+from extender.inspect import inspection, lists
+from extender.inspect.lists import NodeFilter, NodeOrder, PodFilter, PodOrder
 from extender.inspect.places import node_names_in, places
+from extender.inspect.pod_story import EventLine, bandwidth_story, relaxation, request_lines
+from extender.inspect.room_over_time import Span
+from extender.inspect.sight import EVERYTHING, Sight
 from extender.inspect.waiting import waiting_pods
 from extender.kit.turns import in_turns, listed
 from extender.service import Extender, now
-from extender.web import pages, paging
+from extender.web import pages, paging, picture, queries
 from extender.web.concurrency import Crowded
 from extender.web.curves import Curve, curves
+from extender.web.pages import OF_OPERATORS, PodStory, SiteLinks
+from extender.web.queries import BadQuery
 from extender.web.remembered import SECONDS, Remembered, RenderedPage
 from topology.request.domains import Level, Location
 
 SHOWN: Final = 50
-"""Nodes, and placed and waiting pods, on the front page; decisions on a page of theirs."""
-_DIGITS: Final = 16
-"""No decision's number has so many."""
+"""Nodes, and placed and waiting pods, on the front page; rows of lists, and decisions, on a page of theirs."""
+ISLANDS: Final = 64
+"""GPUs of an island that can be looked for."""
 _PIECES: Final = 100
 """Of a page, each a few characters, between two chances for everybody else."""
-_HEADERS: Final = {
+HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; object-src 'self'; frame-src 'self'; "
@@ -43,101 +52,282 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
-_Make = Callable[[Extender, Request], Awaitable[RenderedPage]]
+OF_A_PICTURE: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""It has its style in itself, as it is also saved and sent around."""
+EventsOf = Callable[[str, str], Awaitable[Sequence[EventLine] | None]]
+"""Namespace and UID of a pod → its events, the newest first; `None`: they cannot be read."""
 
 
-def routes() -> list[Route]:
-    """Return the pages; the app that has them keeps the extender in `app.state.extender`."""
-    remembered = Remembered()
-    pages_by_path: dict[str, _Make] = {
-        "/": _overview,
-        "/v1/inspect/": _overview,
-        "/nodes/{name}": _node,
-        "/pods/{namespace}/{name}": _pod,
-        "/decisions": _decisions,
-        "/fragmentation": _fragmentation,
-    }
-    return [Route(path, _endpoint(make, remembered), methods=["GET"]) for path, make in pages_by_path.items()]
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads, as far as pages depend on it."""
+
+    sight: Sight = EVERYTHING
+    events_of: EventsOf | None = None
+    """`None`: nobody reads events here."""
 
 
-def _endpoint(make: _Make, remembered: Remembered) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        extender: Extender = request.app.state.extender
-        if not extender.state.synced:
-            return JSONResponse({"detail": NOT_LISTED}, 503)
-        asked = f"{request.url.path}?{request.url.query}"
-        try:
-            page = await remembered.page(asked, lambda: _made(make, extender, request))
-        except Crowded as refusal:
-            return PlainTextResponse(f"{refusal}\n", 429, {"Retry-After": f"{SECONDS:.0f}"})
-        headers = {**_HEADERS, "ETag": page.tag}
-        if page.status == 200 and request.headers.get("if-none-match") == page.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(page.text, page.status, headers, "text/html")
+class Denied(Exception):
+    """A reader is not let in."""
 
-    return endpoint
+    def __init__(self, status: int, why: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.headers = headers or {}
 
 
-async def _made(make: _Make, extender: Extender, request: Request) -> RenderedPage:
+Gate = Callable[[Request, Extender, str], Awaitable[Reader]]
+"""Request, and the namespace that it is about if it names one → who reads; raises `Denied`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one reader asks of a page."""
+
+    reader: Reader
+    path: Mapping[str, str]
+    """What the path names."""
+    fields: Mapping[str, str]
+    """Of the query, without those that are empty."""
+    links: SiteLinks
+    events: Sequence[EventLine] | None = None
+    """Of the pod that the path names; `None`: they are not read, or the reader may not see them."""
+
+    @property
+    def key(self) -> str:
+        """Tell questions apart whose answers differ."""
+        with_events = "" if self.events is None else "events"
+        return f"{urlencode(sorted(self.fields.items()))}#{self.sight.key}#{with_events}"
+
+    @property
+    def sight(self) -> Sight:
+        """What the reader may see."""
+        return self.reader.sight
+
+    def sees(self, pod: GpuPod) -> bool:
+        """Whether the reader may see a pod."""
+        return self.sight.sees(pod.key[0])
+
+
+_Make = Callable[[Extender, Question], Awaitable[RenderedPage]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageKind:
+    """One kind of page."""
+
+    make: _Make
+    fields: Collection[str] = ()
+    """Parameters that its query may have."""
+
+
+async def everybody(request: Request, extender: Extender, namespace: str) -> Reader:
+    """Let in whoever reaches the verbs' port, which is for operators."""
+    return Reader()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The pages of one port; the app that has them keeps the extender in `app.state.extender`."""
+
+    gate: Gate = everybody
+    links: SiteLinks = OF_OPERATORS
+    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
+    pages: Mapping[str, PageKind] = field(default_factory=lambda: PAGES)
+    remembered: Remembered = field(default_factory=Remembered)
+
+    def routes(self) -> list[Route]:
+        """Return a route for each page."""
+        return [Route(path, self._endpoint(kind), methods=["GET"]) for path, kind in self.pages.items()]
+
+    def _endpoint(self, kind: PageKind) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            extender: Extender = request.app.state.extender
+            if not extender.state.synced:
+                return JSONResponse({"detail": NOT_LISTED}, 503)
+            try:
+                fields = queries.fields_of(request.query_params, kind.fields)
+                namespace = request.path_params.get("namespace") or fields.get("namespace", "")
+                reader = await self.gate(request, extender, namespace)
+                events = await _events(reader, extender, request.path_params)
+                question = Question(reader, request.path_params, fields, self.links, events)
+                page = await self._remembered(kind.make, extender, request.url.path, question)
+            except BadQuery as error:
+                return JSONResponse({"detail": str(error)}, 400, self.headers)
+            except Denied as denial:
+                return JSONResponse({"detail": str(denial)}, denial.status, {**self.headers, **denial.headers})
+            except Crowded as refusal:
+                return PlainTextResponse(f"{refusal}\n", 429, {"Retry-After": f"{SECONDS:.0f}"})
+            headers = {**self.headers, "ETag": page.tag}
+            if page.media_type != "text/html":
+                headers |= OF_A_PICTURE
+            if page.status == 200 and request.headers.get("if-none-match") == page.tag:
+                return Response(status_code=304, headers=headers)
+            return Response(page.text, page.status, headers, page.media_type)
+
+        return endpoint
+
+    async def _remembered(self, make: _Make, extender: Extender, path: str, question: Question) -> RenderedPage:
+        return await self.remembered.page(f"{path}?{question.key}", lambda: _made(make, extender, question))
+
+
+async def _events(reader: Reader, extender: Extender, path: Mapping[str, str]) -> Sequence[EventLine] | None:
+    """Return the events of the pod that a path names; before the page is made, for which others wait."""
+    namespace, name = path.get("namespace", ""), path.get("name", "")
+    pod = extender.state.pods.find(namespace, name)
+    if reader.events_of is None or pod is None or not reader.sight.sees(namespace):
+        return None
+    return await reader.events_of(namespace, pod.uid)
+
+
+async def _made(make: _Make, extender: Extender, question: Question) -> RenderedPage:
     """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
     await asyncio.to_thread(pages.compile_templates)
-    return await make(extender, request)
+    return await make(extender, question)
 
 
-async def _overview(extender: Extender, request: Request) -> RenderedPage:
+async def _overview(extender: Extender, question: Question) -> RenderedPage:
     """Show everything at a glance, or a block, a rack or an NVLink domain of it; others have their turns between the steps."""
-    query, state = request.query_params, extender.state
-    within = Location(*(query.get(level.value) or None for level in Level))
-    asked = pages.NodeSelection(within, query.get("q", ""))
+    fields, state, sight = question.fields, extender.state, question.sight
+    within = Location(*(fields.get(level.value) for level in Level))
+    by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
+    asked = pages.NodeSelection(within, fields.get("q", ""), by_holder=by_holder)
     figures, below = extender.figures(), await in_turns(places(state, within))
-    names = list(islice(node_names_in(state, within, asked.containing, query.get("after", "")), SHOWN + 1))
-    nodes = await listed(inspection.nodes(state, names[:SHOWN], now()))
+    names = list(islice(node_names_in(state, within, asked.containing, fields.get("after", "")), SHOWN + 1))
+    rows = await listed(lists.node_rows(state, names[:SHOWN], sight, now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
-    placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None)
-    waiting = await _first(extender, _oldest, lambda pod: pod.node is None and pod.uid not in state.indexes.stand_ins)
-    moment = now()
+    placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None and question.sees(pod))
+    waiting = await _first(
+        extender,
+        _oldest,
+        lambda pod: pod.node is None and pod.uid not in state.indexes.stand_ins and question.sees(pod),
+    )
     return await _page(
         pages.overview(
             figures,
             below,
-            nodes,
+            [row.node for row in rows],
             inspection.pod_infos(state, placed),
-            waiting_pods(state, waiting, moment),
+            waiting_pods(state, waiting, now()),
             asked=asked,
             following=following,
+            islands={row.node.name: row.islands for row in rows},
+            links=question.links,
+            sight=sight,
         )
     )
 
 
-async def _node(extender: Extender, request: Request) -> RenderedPage:
-    name = request.path_params["name"]
+async def _nodes(extender: Extender, question: Question) -> RenderedPage:
+    fields, state, moment = question.fields, extender.state, now()
+    wanted = NodeFilter(
+        containing=fields.get("q", ""),
+        namespace=fields.get("namespace", ""),
+        owner=fields.get("owner", ""),
+        island=queries.number(fields, "island", 2, ISLANDS) or 0,
+        order=NodeOrder(queries.choice(fields, "sort", [*NodeOrder], NodeOrder.NAME)),
+    )
+    by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
+    search = lists.select_nodes(state, wanted, question.sight, moment, queries.position(fields), SHOWN + 1)
+    selected = await in_turns(state.effort.bounded_steps(search))
+    rows = await listed(lists.node_rows(state, [name for _, name in selected[:SHOWN]], question.sight, moment))
+    following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
+    return await _page(pages.nodes_page(rows, fields, following, question.sight, by_holder=by_holder))
+
+
+async def _pods(extender: Extender, question: Question) -> RenderedPage:
+    fields, state = question.fields, extender.state
+    standing = queries.choice(fields, "state", ("waiting", "placed"), "")
+    wanted = PodFilter(
+        containing=fields.get("q", ""),
+        namespace=fields.get("namespace", ""),
+        owner=fields.get("owner", ""),
+        waits=standing == "waiting" if standing else None,
+        order=PodOrder(queries.choice(fields, "sort", [*PodOrder], PodOrder.NAME)),
+    )
+    search = lists.select_pods(state, wanted, question.sight, queries.position(fields), SHOWN + 1)
+    selected = await in_turns(search)
+    rows = await listed(lists.pod_rows(state, [name for _, name in selected[:SHOWN]], now()))
+    following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
+    return await _page(pages.pods_page(rows, fields, following, question.sight))
+
+
+async def _node(extender: Extender, question: Question) -> RenderedPage:
+    name, sight = question.path["name"], question.sight
     detail = inspection.node(extender.state, name, now())
     if detail is None:
         return await _page(pages.missing_page(f"There is no node {name}."), 404)
-    placed = inspection.pods_on(extender.state, name)
-    return await _page(pages.node_page(detail, placed, request.query_params.get("pod", "")))
+    placed = [pod for pod in inspection.pods_on(extender.state, name) if sight.sees(pod.namespace)]
+    ringed = question.fields.get("pod", "")
+    return await _page(pages.node_page(sight.node(detail), placed, ringed, question.links))
 
 
-async def _pod(extender: Extender, request: Request) -> RenderedPage:
-    namespace, name = request.path_params["namespace"], request.path_params["name"]
-    explanation = inspection.explain(extender.state, namespace, name, now())
-    if explanation is None:
-        return await _page(pages.missing_page(f"No pod {namespace}/{name} asks for GPUs."), 404)
-    return await _page(pages.pod_page(explanation, extender.features.notes(namespace, name)))
+async def _picture(extender: Extender, question: Question) -> RenderedPage:
+    name, sight = question.path["name"], question.sight
+    drawn = picture.of_node(extender.state, name, now(), question.fields.get("pod", ""), sight)
+    if drawn is None:
+        return await _page(pages.missing_page(f"There is no node {name}, or no topology of it."), 404)
+    return RenderedPage(drawn.encode(), media_type="image/svg+xml")
 
 
-async def _decisions(extender: Extender, request: Request) -> RenderedPage:
-    asked = request.query_params.get("after", "")
-    after = int(asked) if asked.isdecimal() and len(asked) < _DIGITS else None
-    return await _page(pages.decisions_page(extender.history.decisions.page(SHOWN, after)))
+async def _pod(extender: Extender, question: Question) -> RenderedPage:
+    namespace, name, state, sight = question.path["namespace"], question.path["name"], extender.state, question.sight
+    moment, gpu_pod = now(), state.pods.find(namespace, name)
+    explanation = inspection.explain(state, namespace, name, moment) if sight.sees(namespace) else None
+    if explanation is None or gpu_pod is None:
+        missing = f"There is no pod {namespace}/{name} with GPUs, or you may not see it."
+        return await _page(pages.missing_page(missing), 404)
+    node = inspection.node(state, gpu_pod.node, moment) if gpu_pod.node else None
+    story = PodStory(
+        request=tuple(request_lines(gpu_pod)),
+        owner=lists.owner_name(gpu_pod),
+        relaxation=relaxation(state, gpu_pod, moment),
+        bandwidth=bandwidth_story(state, gpu_pod),
+        decision=extender.history.decisions.of(gpu_pod.uid),
+        node=sight.node(node) if node else None,
+        placed=tuple(pod for pod in inspection.pods_on(state, node.name) if sight.sees(pod.namespace)) if node else (),
+        events=question.events,
+    )
+    notes = [
+        note.model_copy(update={"line": sight.text(note.line)}) for note in extender.features.notes(namespace, name)
+    ]
+    return await _page(pages.pod_page(sight.explanation(explanation), notes, story))
 
 
-async def _fragmentation(extender: Extender, request: Request) -> RenderedPage:
-    room, drawn = extender.history.room.over_time(), list[Curve]()
+async def _decisions(extender: Extender, question: Question) -> RenderedPage:
+    after = queries.number(question.fields, "after", 1, 10**queries.MAX_DIGITS)
+    page = extender.history.decisions.page(SHOWN, after, lambda decision: question.sight.sees(decision.namespace))
+    return await _page(pages.decisions_page(page, question.links))
+
+
+async def _fragmentation(extender: Extender, question: Question) -> RenderedPage:
+    span = Span(queries.choice(question.fields, "over", [*Span], Span.DAY))
+    room, drawn = extender.history.room.over_time(span), list[Curve]()
     for curve in curves(room):
         drawn.append(curve)
         await asyncio.sleep(0)
-    return await _page(pages.fragmentation_page(room.times, drawn))
+    return await _page(pages.fragmentation_page(room.times, drawn, span, question.links))
+
+
+_LIST: Final = ("q", "namespace", "owner", "sort", "after")
+_FRONT: Final = PageKind(_overview, ("q", "after", "colour", *(level.value for level in Level)))
+PAGES: Final[Mapping[str, PageKind]] = {
+    "/": _FRONT,
+    "/v1/inspect/": _FRONT,
+    "/nodes": PageKind(_nodes, (*_LIST, "island", "colour")),
+    "/nodes/{name}": PageKind(_node, ("pod",)),
+    "/pods": PageKind(_pods, (*_LIST, "state")),
+    "/pods/{namespace}/{name}": PageKind(_pod),
+    "/decisions": PageKind(_decisions, ("after",)),
+    "/fragmentation": PageKind(_fragmentation, ("over",)),
+}
+"""By path."""
+PICTURE_PATH: Final = "/v1/inspect/nodes/{name}/topology.svg"
+PICTURE: Final = PageKind(_picture, ("v", "pod"))
+"""The picture of a node, which pages show; the verbs' port serves it with the JSON, to anybody who asks there."""
 
 
 async def _page(pieces: Iterable[str], status: int = 200) -> RenderedPage:

@@ -23,19 +23,14 @@ from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import Answer, Explanation, NodeDetail, NodePage
-from extender.inspect.nvlinks import link_faults_of
 from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
 from extender.kit.turns import listed
 from extender.service import Extender, now
 from extender.web import paging, picture
+from extender.web.site import OF_A_PICTURE
 
-_OF_A_PICTURE: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-}
-"""It has its style in itself, as it is also saved and sent around."""
 Found = TypeVar("Found")
 Noted = TypeVar("Noted", Explanation, Why)
 
@@ -78,13 +73,8 @@ async def read_node(extender: Serving, name: str) -> NodeDetail:
 @router.get("/v1/inspect/nodes/{name}/topology.svg", tags=["inspect"], response_class=Response, responses=_DRAWING)
 async def draw_node(extender: Serving, name: str, pod: str = "") -> Response:
     """Draw one node: GPUs in their holders' colours, what is sick marked, and the ring of `pod`, a `namespace/name` on it."""
-    view = extender.state.views.get(name)
-    if view is None or view.shape.topology_class is None:
-        raise HTTPException(404, "no such node, or no topology")
-    [node] = inspection.nodes(extender.state, [name], now())
-    pods, faults = inspection.pods_on(extender.state, name), link_faults_of(view)
-    drawn = picture.draw(view.shape.topology_class.node, node, pods, faults, pod)
-    return Response(drawn, media_type="image/svg+xml", headers=_OF_A_PICTURE)
+    drawn = _found(picture.of_node(extender.state, name, now(), pod), "no such node, or no topology")
+    return Response(drawn, media_type="image/svg+xml", headers=OF_A_PICTURE)
 
 
 @router.get("/v1/inspect/pods", tags=["inspect"], responses=_NOT_YET)
