@@ -1,7 +1,8 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Outside their folders only `extender.kubectl.queue`, `extender.kubectl.job_deadline`, `extender.kubectl.extender_client` and
-`benchmarks.placement.product_queue` name one. Only the queue uses `extender.binding.planned_claims`.
+Outside their folders only `extender.kubectl.queue`, `extender.kubectl.job_deadline`, `extender.kubectl.extender_client`,
+`extender.web.server`, `extender.web.view_port` and `benchmarks.placement.product_queue` name one. Only the queue uses
+`extender.binding.planned_claims`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from extender.features.quality.feature import Quality
 from extender.features.queue.feature import Queue
 from extender.features.sick_gpus.feature import SickGpus
 from extender.features.steering.feature import Steering
+from extender.features.view.feature import View
 from extender.features.waking.feature import Waking
 from extender.telemetry.core import CORE
 
@@ -28,6 +30,7 @@ FEATURES: Final[tuple[type[Feature], ...]] = (
     MeasuredFile,
     Quality,
     GroupSizeWatch,
+    View,
 )
 """Observers are called in this order, and do not depend on it."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from extender.config.document import ExtenderConfiguration
 from extender.config.listening import TlsSettings
 from extender.features.registry import FEATURES
+from extender.features.view.feature import View
 from extender.kit import collector
 from extender.kit.plain_structlog import structlog
 from extender.kit.traces import Traces
@@ -20,6 +21,7 @@ from extender.web.app import application, connect
 from extender.web.health_port import HealthPort
 from extender.web.listener import Listener, bound, url_of
 from extender.web.tls import Files, Identity
+from extender.web.view_port import MAX_CONNECTIONS, ViewPort
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,11 @@ async def serve(
             if side is not None:
                 urls.append(url_of(side, "http"))
                 background.append(HealthPort(partial(health.page, extender), side, config.limits.receive).serve())
+            if (view := extender.features.get(View)) is not None:
+                opened = sockets.enter_context(bound(view.settings.host, view.settings.port))
+                port = ViewPort(view, extender)
+                listeners.append(Listener(port, opened, config.limits.receive, max_connections=MAX_CONNECTIONS))
+                urls.append(listeners[-1].url)
             log.info("listening", urls=" ".join(urls), config=config.digest)
             listening(urls)
             if identity is not None:

@@ -1,0 +1,80 @@
+"""Decides what a reader of the view sees; `extender.web.view_port` serves the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Final, Self
+
+from extender.core.feature import Core, Feature
+from extender.features.view.pod_events import PodEvents
+from extender.features.view.reviews import Reviews, ReviewsUnavailable, TooManyReviews, Viewer
+from extender.features.view.settings import ViewSettings
+from extender.inspect.pod_story import EventLine
+from extender.inspect.sight import EVERYTHING, Sight
+from extender.telemetry.metrics import Declaration, SeriesKind
+
+REVIEWS: Final = Declaration(
+    "gputopo_view_reviews",
+    "Reviews that the view asked of the API server, by kind (`token`, `access`) and answer.",
+    SeriesKind.COUNTER,
+    labels=("kind", "answer"),
+    values=tuple(product(("token", "access"), ("yes", "no", "throttled", "failed"))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAccess:
+    """What one reader may see."""
+
+    sight: Sight
+    viewer: Viewer | None
+    """`None`: nobody is asked who it is."""
+
+
+@dataclass(slots=True)
+class View(Feature):
+    """The view of one extender."""
+
+    name = "view"
+    section = ViewSettings
+    declarations = (REVIEWS,)
+
+    settings: ViewSettings
+    reviews: Reviews
+    events: PodEvents
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        settings, send, clock = core.config.section(ViewSettings), core.watching.api.send, core.clock
+        if not settings.enabled:
+            return None
+        reviews = Reviews(send, lambda: clock().monotonic, settings.audiences, partial(core.metrics.count, REVIEWS))
+        return cls(settings, reviews, PodEvents(send, lambda: clock().monotonic))
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether readers have to say who they are."""
+        return self.settings.authorization == "kubernetes"
+
+    async def access(self, token: str, namespaces: Iterable[str], first: str) -> ViewAccess:
+        """Return what the reader with this token sees of these namespaces, and of that which the page is about first.
+
+        Raises `Unauthenticated`, `TooManyReviews` and `ReviewsUnavailable`.
+        """
+        if not self.asks_for_tokens:
+            return ViewAccess(EVERYTHING, None)
+        viewer = await self.reviews.viewer(token)
+        return ViewAccess(await self.reviews.sight(viewer, namespaces, first), viewer)
+
+    async def events_of(self, viewer: Viewer | None, namespace: str, uid: str) -> Sequence[EventLine] | None:
+        """Return the events of a pod, the newest first; `None` where the reader may not list them, or nobody can now."""
+        try:
+            if viewer is not None and not await self.reviews.may_list(viewer, namespace, "events"):
+                return None
+        except (TooManyReviews, ReviewsUnavailable):
+            return None
+        return await self.events.of(namespace, uid)
