@@ -197,6 +197,26 @@ seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- if not (or .Values.extender.service.enabled .Values.scheduler.enabled) }}yes{{ end -}}
 {{- end -}}
 
+{{/* Not empty where extenders serve the view. */}}
+{{- define "gputopo.hasView" -}}
+{{- if dig "view" "enabled" false .Values.extender.config }}yes{{ end -}}
+{{- end -}}
+
+{{/* The component whose pods run the extender. */}}
+{{- define "gputopo.extenderComponent" -}}
+{{ include "gputopo.extenderHasOwnPods" . | empty | ternary "scheduler" "extender" }}
+{{- end -}}
+
+{{/* The rule of a NetworkPolicy that admits the readers of the view. */}}
+{{- define "gputopo.viewers" -}}
+{{- if include "gputopo.hasView" . }}
+{{- with .Values.networkPolicy.viewers }}
+- ports: [{port: view}]
+  from: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The scheduler that places pods with GPUs. */}}
 {{- define "gputopo.schedulerName" -}}
 {{ include "gputopo.onlyPlans" . | empty | ternary .Values.schedulerName "default-scheduler" }}
@@ -219,6 +239,9 @@ args:
   {{- if .Values.extender.service.enabled }}
   - --set=listen.host=$(POD_IP)
   {{- end }}
+  {{- if include "gputopo.hasView" . }}
+  - --set=view.host=$(POD_IP)
+  {{- end }}
 env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
@@ -232,6 +255,9 @@ ports:
   - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
   {{- if .Values.extender.service.enabled }}
   - {name: extender, containerPort: {{ .Values.extender.port }}}
+  {{- end }}
+  {{- if include "gputopo.hasView" . }}
+  - {name: view, containerPort: {{ dig "view" "port" 8890 .Values.extender.config }}}
   {{- end }}
 startupProbe:
   httpGet: {path: /readyz, port: extender-health}
