@@ -36,6 +36,8 @@ class Running:
     session: aiohttp.ClientSession
     process: asyncio.Task[None]
     """Ends when the extender has stopped, or with what it died of."""
+    view_url: str = ""
+    """Where the view is, if it is served."""
 
     async def post(self, verb: str, body: Json | bytes) -> tuple[int, Any]:
         """Call a verb as kube-scheduler does; returns status and decoded answer."""
@@ -73,6 +75,8 @@ class Served:
     health_url: str
     process: asyncio.Task[None]
     """Ends when the extender has stopped, or with what it died of."""
+    view_url: str = ""
+    """Where the view is, if it is served."""
 
     async def is_ready(self) -> bool:
         """Whether it says so."""
@@ -100,7 +104,7 @@ async def served(
     stop, urls = asyncio.Event(), list[str]()
     running = asyncio.create_task(_serve(config, stop, urls.extend))
     await until(lambda: urls or running.done())
-    extender = Served(urls[0], urls[1], running)
+    extender = Served(urls[0], urls[1], running, *urls[2:])
     try:
         if ready:
             await eventually(extender.is_ready)
@@ -125,4 +129,6 @@ async def serving(
         async with ApiClient(server.url) as api, aiohttp.ClientSession() as session:
             await join(api, nodes)
             async with served(kubeconfig, settings, ready=ready) as extender:
-                yield Running(extender.url, extender.health_url, api, store, session, extender.process)
+                yield Running(
+                    extender.url, extender.health_url, api, store, session, extender.process, extender.view_url
+                )

@@ -184,7 +184,7 @@ class Reviews:
         attributes = {"namespace": namespace, "verb": "list", "resource": resource}
         spec = {**viewer.user, "resourceAttributes": attributes}
         review = await self._review("access", "authorization.k8s.io", "SubjectAccessReview", spec, _AccessReview)
-        may = review.status.allowed
+        may: bool = review.status.allowed
         self.count("access", "yes" if may else "no")
         self._rights.put((viewer.key, namespace, resource), viewer.key, (self.now(), may))
         return may

@@ -5,7 +5,7 @@ The pictures that it takes lie in `reports/web`, for people to look at.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +17,12 @@ import pytest
 from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.simulated.fleet import SimulatedNode, join, mixed_fleet, share_pod
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
+from extender.features.view.feature import View, ViewAccess
 from extender.inspect.decisions import Alternative, Decision
 from extender.inspect.fragmentation import Fits
 from extender.inspect.history import History
 from extender.inspect.room_over_time import EVERY_SECONDS
+from extender.inspect.sight import Sight
 from extender.kit.clock import Instant
 from tests.conftest import ROOT
 from tests.extender.polling import eventually
@@ -41,6 +43,9 @@ HOSTILE = "<img src=x onerror=hacked=1><script>hacked=1</script>\"'&amp;"
 PAGES = {
     "overview": "/",
     "block": "/?block=b1",
+    "holders": "/?colour=holder",
+    "nodes": "/nodes?island=2&sort=free",
+    "pods": "/pods?sort=age",
     "node": "/nodes/n1",
     "ring": "/nodes/n1?pod=default/train",
     "sick": "/nodes/n3",
@@ -49,6 +54,7 @@ PAGES = {
     "waiting": "/pods/default/huge",
     "decisions": "/decisions",
     "fragmentation": "/fragmentation",
+    "week": "/fragmentation?over=week",
     "missing": "/nodes/nowhere",
 }
 
@@ -57,6 +63,8 @@ def where(block: str, rack: str) -> dict[str, str]:
     return {"topology.kubernetes.io/block": block, "topology.kubernetes.io/rack": rack}
 
 
+HIDING = {"view.enabled": "true", "view.port": "0"}
+"""Settings of a view."""
 NODES = (
     SimulatedNode("n1", "dgx-1v", used=(0,), labels=where("b1", "r1")),
     SimulatedNode("n2", "dgx-a100", used=(0, 1, 2, 3, 4, 5), labels=where("b1", "r2")),
@@ -68,10 +76,15 @@ NODES = (
 
 @asynccontextmanager
 async def inhabited(folder: Path) -> AsyncIterator[Running]:
-    """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait, decisions, a short past."""
+    """Serve a small cluster with everything that pages show: holders, a sick GPU, pods that wait, decisions, a short past.
+
+    Whoever reads the view may see no pod.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("extender.service.History", short_past)
-        async with serving(folder, *NODES) as extender:
+        patched.setattr(View, "access", sees_no_pod)
+        patched.setattr(View, "asks_for_tokens", False)
+        async with serving(folder, *NODES, settings=HIDING) as extender:
             loop = SchedulerLoop(extender.api, extender.session, extender.url)
             await loop.schedule(await extender.create("train", 4))
             await loop.schedule(await extender.create("serve", 2))
@@ -84,6 +97,10 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
             await extender.create(HOSTILE, 1)
             await sicken(extender, NODES[2], 5)
             yield extender
+
+
+async def sees_no_pod(view: View, token: str, namespaces: Iterable[str], first: str) -> ViewAccess:
+    return ViewAccess(Sight(frozenset(), unasked=1), None)
 
 
 def short_past() -> History:
@@ -134,7 +151,7 @@ def keep(name: str, picture: bytes) -> None:
 async def test_no_page_makes_the_browser_complain(tmp_path: Path) -> None:
     """No error, no broken policy, no request to anybody else, no markup from names; by day, by night and on paper."""
     async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
-        assert (await extender.get("/"))[1].count("too-few-free") == 1
+        assert (await extender.get("/"))[1].count("too few GPUs are free") == 1
         for name, path in PAGES.items():
             for scheme, medium in (("light", "screen"), ("dark", "screen"), ("light", "print")):
                 await page.look(scheme, medium)
@@ -158,10 +175,11 @@ async def test_nothing_keeps_people_with_a_screen_reader_or_a_keyboard_out(
         pytest.skip(str(reason))
     passed = 0
     async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
-        for path in PAGES.values():
+        hidden = (extender.view_url + path for path in ("/?colour=holder", "/nodes/n1", "/pods", "/nodes"))
+        for path in (*(extender.url + path for path in PAGES.values()), *hidden):
             for scheme in ("light", "dark"):
                 await page.look(scheme)
-                await page.open(extender.url + path)
+                await page.open(path)
                 await page.value(f"{script};0")
                 told = await page.value(
                     "axe.run().then(({violations, passes}) => ({violations, passes: passes.length}))"
@@ -169,7 +187,7 @@ async def test_nothing_keeps_people_with_a_screen_reader_or_a_keyboard_out(
                 assert grave(told["violations"]) == [], f"{path} {scheme}"
                 passed += told["passes"]
     figure(
-        f"web: axe-core {axe.VERSION}: 0 serious findings on {len(PAGES)} pages, light and dark; {passed} checks passed"
+        f"web: axe-core {axe.VERSION}: 0 serious findings on {len(PAGES) + 4} pages, light and dark; {passed} checks passed"
     )
 
 
@@ -180,6 +198,19 @@ def grave(violations: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
         for found in violations
         if found["impact"] in ("serious", "critical")
     ]
+
+
+async def test_pages_are_no_wider_than_a_phone(tmp_path: Path) -> None:
+    """Tables scroll in their cards; nothing else does, and links of the menu are large enough for a finger."""
+    async with inhabited(tmp_path) as extender, tab(tmp_path / "profile") as page:
+        size = {"width": 375, "height": 667, "deviceScaleFactor": 2, "mobile": True}
+        await page.call("Emulation.setDeviceMetricsOverride", **size)
+        for name, path in PAGES.items():
+            await page.open(extender.url + path)
+            keep(f"{name}-phone", await page.screenshot())
+            assert await page.value("document.documentElement.scrollWidth") <= 375, path
+        height = "document.querySelector('.menu a').getBoundingClientRect().height"
+        assert await page.value(height) >= 24
 
 
 async def test_a_page_keeps_up_without_being_loaded_again(tmp_path: Path) -> None:

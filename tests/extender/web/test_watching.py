@@ -17,6 +17,7 @@ import pytest
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.extender_process import RunningExtender, running_extender
 from benchmarks.processes.kubeconfig import write_kubeconfig
+from benchmarks.processes.process import free_port
 from benchmarks.processes.ticking import lateness_ms
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
@@ -28,10 +29,12 @@ EVERY_SECONDS = 5.0
 
 
 @pytest.mark.alone
+@pytest.mark.parametrize("port", ["verbs", "view"])
 @pytest.mark.parametrize("nodes", [500, 5_000])
 async def test_ten_people_who_watch_and_the_time_of_filter(
     tmp_path: Path,
     nodes: int,
+    port: str,
     pytestconfig: pytest.Config,
     rounds: Callable[[int, int], int],
     figure: Callable[[str], None],
@@ -45,19 +48,22 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
         await join(api, fleet)
         pod = (await api.call("POST", "/api/v1/namespaces/default/pods", gpu_pod("train", 4))).ok()
         body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": [node.name for node in fleet]})
-        async with running_extender(tmp_path / "kubeconfig", tmp_path, {}, ticks=ticks) as extender:
+        view_port = free_port()
+        settings = {"view": {"enabled": True, "authorization": "none", "port": view_port}} if port == "view" else {}
+        async with running_extender(tmp_path / "kubeconfig", tmp_path, settings, ticks=ticks) as extender:
+            pages = f"http://127.0.0.1:{view_port}" if settings else extender.url
             warm = len(await filters(session, extender.url, body))
             took, is_beside, answers = list[float](), list[bool](), Counter[int]()
             for _ in range(rounds(2, 4)):
                 took += await filters(session, extender.url, body)
                 is_beside += [False] * (len(took) - len(is_beside))
-                async with watched(extender.url, answers):
+                async with watched(pages, answers):
                     took += await filters(session, extender.url, body)
                 is_beside += [True] * (len(took) - len(is_beside))
             inside = told_seconds(extender.process.log)[warm:]
             at_rest = await computed_ms(extender, quiet_seconds)
             begun = monotonic()
-            async with watched(extender.url, answers):
+            async with watched(pages, answers):
                 share = (await computed_ms(extender, quiet_seconds) - at_rest) / quiet_seconds
             ended = monotonic()
     late_ms = lateness_ms(ticks, begun, ended)
@@ -65,7 +71,8 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
     assert answers.keys() <= {200, 304}
     assert len(inside) == len(took)
     figure(
-        f"web: filter of {nodes:,} nodes beside {PEOPLE} people who watch, p99 to that without: {ratio(took, is_beside)} for a "
+        f"web: filter of {nodes:,} nodes beside {PEOPLE} people who watch the port of the {port}, p99 to that without: "
+        f"{ratio(took, is_beside)} for a "
         f"caller who shares two cores with them, {ratio(inside, is_beside)} inside the extender (goal 1.1; {len(took)} calls, "
         f"{sum(answers.values())} pages); they cost the event loop {share:.1f} ms of CPU a second, and made it late by "
         f"{max(late_ms):.1f} ms at most"
