@@ -27,6 +27,8 @@ from extender.kit.clock import Instant
 from topology.effort import Search
 from topology.node.model import NodeTopology
 
+Islands = tuple[tuple[int, ...], ...]
+"""Places in `gpus` of a node of those that NVLinks join."""
 Place = tuple[int, str]
 """Of a row in its list."""
 NODES_A_STEP: Final = 50
@@ -87,8 +89,7 @@ class NodeRow(Answer):
     """One node of a list."""
 
     node: NodeInfo
-    islands: tuple[tuple[int, ...], ...]
-    """Places in `node.gpus` of those that NVLinks join."""
+    islands: Islands
     free_island: int
     """The largest set of 2, 4, 8 or 16 free GPUs that NVLinks join; 1 or 0 where there is none."""
 
@@ -148,12 +149,18 @@ def select_pods(
 
 def node_rows(state: ClusterState, names: Iterable[str], sight: Sight, now: Instant) -> Iterator[NodeRow]:
     """Yield the rows of nodes that are still known."""
-    held, known = state.holds.others("", now.monotonic), dict[int, tuple[tuple[int, ...], ...]]()
-    for info in nodes(state, names, now):
+    held = state.holds.others("", now.monotonic)
+    for info, islands in with_islands(state, names, now):
         view = state.views[info.name]
         with state.effort.bounded():
             largest = largest_free_island(view.shape, held.get(info.name, NOTHING).touched) if view.is_open else 0
-        yield NodeRow(node=sight.node(info), islands=_islands(view, known) if info.gpus else (), free_island=largest)
+        yield NodeRow(node=sight.node(info), islands=islands, free_island=largest)
+
+
+def with_islands(state: ClusterState, names: Iterable[str], now: Instant) -> Iterator[tuple[NodeInfo, Islands]]:
+    """Yield the nodes that are still known, with the places of the GPUs that NVLinks join."""
+    known = dict[int, Islands]()
+    return ((info, _islands(state.views[info.name], known) if info.gpus else ()) for info in nodes(state, names, now))
 
 
 def pod_rows(state: ClusterState, names: Iterable[str], now: Instant) -> Iterator[PodRow]:
@@ -221,7 +228,7 @@ def _pod_row(state: ClusterState, pod: GpuPod, now: Instant) -> PodRow:
     )
 
 
-def _islands(view: NodeView, known: dict[int, tuple[tuple[int, ...], ...]]) -> tuple[tuple[int, ...], ...]:
+def _islands(view: NodeView, known: dict[int, Islands]) -> Islands:
     """Return a node's islands; nodes of one kind share their topology, and `known` has those of each kind."""
     topology: NodeTopology | None = view.shape.topology_class.node if view.shape.topology_class else None
     if topology is None:

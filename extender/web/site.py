@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final
+from heapq import nsmallest
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -107,10 +109,6 @@ class Question:
         """What the reader may see."""
         return self.reader.sight
 
-    def sees(self, pod: GpuPod) -> bool:
-        """Whether the reader may see a pod."""
-        return self.sight.sees(pod.key[0])
-
 
 _Make = Callable[[Extender, Question], Awaitable[RenderedPage]]
 
@@ -197,24 +195,19 @@ async def _overview(extender: Extender, question: Question) -> RenderedPage:
     asked = pages.NodeSelection(within, fields.get("q", ""), by_holder=by_holder)
     figures, below = extender.figures(), await in_turns(places(state, within))
     names = list(islice(node_names_in(state, within, asked.containing, fields.get("after", "")), SHOWN + 1))
-    rows = await listed(lists.node_rows(state, names[:SHOWN], sight, now()))
+    rows = await listed(lists.with_islands(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
-    placed = await _first(extender, lambda pod: pod.key, lambda pod: pod.node is not None and question.sees(pod))
-    waiting = await _first(
-        extender,
-        _oldest,
-        lambda pod: pod.node is None and pod.uid not in state.indexes.stand_ins and question.sees(pod),
-    )
+    placed, waiting = await _first_pods(extender, sight)
     return await _page(
         pages.overview(
             figures,
             below,
-            [row.node for row in rows],
+            [sight.node(node) for node, _ in rows],
             inspection.pod_infos(state, placed),
             waiting_pods(state, waiting, now()),
             asked=asked,
             following=following,
-            islands={row.node.name: row.islands for row in rows},
+            islands={node.name: islands for node, islands in rows},
             links=question.links,
             sight=sight,
         )
@@ -343,6 +336,19 @@ def _oldest(pod: GpuPod) -> tuple[str, tuple[str, str]]:
     return pod.pod.metadata.creation_timestamp or "", pod.key
 
 
-async def _first(extender: Extender, key: Callable[[GpuPod], Any], where: Callable[[GpuPod], bool]) -> list[GpuPod]:
-    """Return the first pods of those that have not ended and that `where` admits."""
-    return await paging.first(SHOWN, extender.state.pods, key, lambda pod: not pod.stopped and where(pod))
+async def _first_pods(extender: Extender, sight: Sight) -> tuple[list[GpuPod], list[GpuPod]]:
+    """Return the first placed pods and the oldest waiting ones of those that have not ended and that a reader sees."""
+    seen, stand_ins = sight.namespaces, extender.state.indexes.stand_ins
+    everything, placed, waiting = [*extender.state.pods], list[GpuPod](), list[GpuPod]()
+    for start in range(0, len(everything), paging.STEP):
+        step = [
+            pod
+            for pod in everything[start : start + paging.STEP]
+            if not pod.stopped and (seen is None or pod.key[0] in seen)
+        ]
+        with_nodes = (pod for pod in step if pod.node is not None)
+        without = (pod for pod in step if pod.node is None and pod.uid not in stand_ins)
+        placed = nsmallest(SHOWN, chain(placed, with_nodes), key=attrgetter("key"))
+        waiting = nsmallest(SHOWN, chain(waiting, without), key=_oldest)
+        await asyncio.sleep(0)
+    return placed, waiting
