@@ -86,7 +86,7 @@ Gate = Callable[[Request, Extender, str], Awaitable[Reader]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PageQuestion:
     """What one reader asks of a page."""
 
     reader: Reader
@@ -110,7 +110,7 @@ class Question:
         return self.reader.sight
 
 
-_Make = Callable[[Extender, Question], Awaitable[RenderedPage]]
+_Make = Callable[[Extender, PageQuestion], Awaitable[RenderedPage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Site:
                 namespace = request.path_params.get("namespace") or fields.get("namespace", "")
                 reader = await self.gate(request, extender, namespace)
                 events = await _events(reader, extender, request.path_params)
-                question = Question(reader, request.path_params, fields, self.links, events)
+                question = PageQuestion(reader, request.path_params, fields, self.links, events)
                 page = await self._remembered(kind.make, extender, request.url.path, question)
             except BadQuery as error:
                 return JSONResponse({"detail": str(error)}, 400, self.headers)
@@ -168,7 +168,7 @@ class Site:
 
         return endpoint
 
-    async def _remembered(self, make: _Make, extender: Extender, path: str, question: Question) -> RenderedPage:
+    async def _remembered(self, make: _Make, extender: Extender, path: str, question: PageQuestion) -> RenderedPage:
         return await self.remembered.page(f"{path}?{question.key}", lambda: _made(make, extender, question))
 
 
@@ -181,13 +181,13 @@ async def _events(reader: Reader, extender: Extender, path: Mapping[str, str]) -
     return await reader.events_of(namespace, pod.uid)
 
 
-async def _made(make: _Make, extender: Extender, question: Question) -> RenderedPage:
+async def _made(make: _Make, extender: Extender, question: PageQuestion) -> RenderedPage:
     """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
     await asyncio.to_thread(pages.compile_templates)
     return await make(extender, question)
 
 
-async def _overview(extender: Extender, question: Question) -> RenderedPage:
+async def _overview(extender: Extender, question: PageQuestion) -> RenderedPage:
     """Show everything at a glance, or a block, a rack or an NVLink domain of it; others have their turns between the steps."""
     fields, state, sight = question.fields, extender.state, question.sight
     within = Location(*(fields.get(level.value) for level in Level))
@@ -214,7 +214,7 @@ async def _overview(extender: Extender, question: Question) -> RenderedPage:
     )
 
 
-async def _nodes(extender: Extender, question: Question) -> RenderedPage:
+async def _nodes(extender: Extender, question: PageQuestion) -> RenderedPage:
     fields, state, moment = question.fields, extender.state, now()
     wanted = NodeFilter(
         containing=fields.get("q", ""),
@@ -231,7 +231,7 @@ async def _nodes(extender: Extender, question: Question) -> RenderedPage:
     return await _page(pages.nodes_page(rows, fields, following, question.sight, by_holder=by_holder))
 
 
-async def _pods(extender: Extender, question: Question) -> RenderedPage:
+async def _pods(extender: Extender, question: PageQuestion) -> RenderedPage:
     fields, state = question.fields, extender.state
     standing = queries.choice(fields, "state", ("waiting", "placed"), "")
     wanted = PodFilter(
@@ -248,7 +248,7 @@ async def _pods(extender: Extender, question: Question) -> RenderedPage:
     return await _page(pages.pods_page(rows, fields, following, question.sight))
 
 
-async def _node(extender: Extender, question: Question) -> RenderedPage:
+async def _node(extender: Extender, question: PageQuestion) -> RenderedPage:
     name, sight = question.path["name"], question.sight
     detail = inspection.node(extender.state, name, now())
     if detail is None:
@@ -258,7 +258,7 @@ async def _node(extender: Extender, question: Question) -> RenderedPage:
     return await _page(pages.node_page(sight.node(detail), placed, ringed, question.links))
 
 
-async def _picture(extender: Extender, question: Question) -> RenderedPage:
+async def _picture(extender: Extender, question: PageQuestion) -> RenderedPage:
     name, sight = question.path["name"], question.sight
     drawn = picture.of_node(extender.state, name, now(), question.fields.get("pod", ""), sight)
     if drawn is None:
@@ -266,7 +266,7 @@ async def _picture(extender: Extender, question: Question) -> RenderedPage:
     return RenderedPage(drawn.encode(), media_type="image/svg+xml")
 
 
-async def _pod(extender: Extender, question: Question) -> RenderedPage:
+async def _pod(extender: Extender, question: PageQuestion) -> RenderedPage:
     namespace, name, state, sight = question.path["namespace"], question.path["name"], extender.state, question.sight
     moment, gpu_pod = now(), state.pods.find(namespace, name)
     explanation = inspection.explain(state, namespace, name, moment) if sight.sees(namespace) else None
@@ -290,13 +290,13 @@ async def _pod(extender: Extender, question: Question) -> RenderedPage:
     return await _page(pages.pod_page(sight.explanation(explanation), notes, story))
 
 
-async def _decisions(extender: Extender, question: Question) -> RenderedPage:
+async def _decisions(extender: Extender, question: PageQuestion) -> RenderedPage:
     after = queries.number(question.fields, "after", 1, 10**queries.MAX_DIGITS)
     page = extender.history.decisions.page(SHOWN, after, lambda decision: question.sight.sees(decision.namespace))
     return await _page(pages.decisions_page(page, question.links))
 
 
-async def _fragmentation(extender: Extender, question: Question) -> RenderedPage:
+async def _fragmentation(extender: Extender, question: PageQuestion) -> RenderedPage:
     span = Span(queries.choice(question.fields, "over", [*Span], Span.DAY))
     room, drawn = extender.history.room.over_time(span), list[Curve]()
     for curve in curves(room):
