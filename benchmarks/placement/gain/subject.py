@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +11,17 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.placement.scenarios.inflation import is_wired
 from benchmarks.placement.traces.files import BadTrace
-from benchmarks.placement.traces.node_types import Assumption, NodeTypes, read_assumptions
+from benchmarks.placement.traces.node_types import Assumption, NodeKind, NodeTypes, read_assumptions
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class UnwiredNodes:
+    """Nodes of one kind whose links are not known."""
+
+    kind: NodeKind
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,8 @@ class Subject:
     """That ask for two GPUs or more."""
     assumptions: tuple[Assumption, ...] = ()
     """What is assumed of nodes without an agent."""
+    unwired: tuple[UnwiredNodes, ...] = ()
+    """Those of which nothing is published or assumed."""
 
 
 @contextmanager
@@ -56,13 +67,17 @@ def subject_of(source: Path, folder: Path) -> Subject:
             "`gputopo-bench placement --trace` takes several"
         )
     servers = trace.servers()
+    unwired = Counter(
+        NodeKind(server.model, len(server.topology)) for server in servers if not is_wired(server.topology)
+    )
     pods = [pod.gpus for pod in trace.pods(trace.workloads[0]) if pod.gpus]
     return Subject(
         name="".join(letter if letter.isprintable() else "?" for letter in source.name or str(source)),
         nodes=len(servers),
         gpus=sum(len(server.topology) for server in servers),
-        wired_nodes=sum(is_wired(server.topology) for server in servers),
+        wired_nodes=len(servers) - unwired.total(),
         pods=len(pods),
         pods_of_several=sum(gpus > 1 for gpus in pods),
         assumptions=read_assumptions(folder),
+        unwired=tuple(UnwiredNodes(kind, nodes) for kind, nodes in unwired.items()),
     )

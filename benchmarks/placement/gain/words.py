@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.placement.gain.answer import MOST_ALLOCATED, NAMES, OBSERVE, STOCK, Gain, GainMeasurement, Measure
+from benchmarks.placement.gain.subject import UnwiredNodes
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.tables import table
 from benchmarks.placement.traces.node_types import Assumption
@@ -136,11 +137,7 @@ def what_it_does_not_say(answer: GainMeasurement, quick: str = "") -> list[str]:
             "Nothing is known of how these GPUs are wired, so nothing is said of bandwidth. Let the agents run first, or "
             "name the node types with `--node-type`."
         )
-    elif subject.wired_nodes < subject.nodes:
-        limits.append(
-            f"Of {subject.nodes - subject.wired_nodes} of {subject.nodes} nodes nobody knows the wires. They count as "
-            "machines without NVLink."
-        )
+    limits += [_unwired(unwired) for unwired in subject.unwired]
     limits += [_assumption(assumption) for assumption in subject.assumptions]
     if OBSERVE not in answer.policies:
         limits.append(
@@ -192,6 +189,18 @@ def _assumption(assumption: Assumption) -> str:
     return (
         f"{_quoted(assumption.subject)} count as `{_quoted(assumption.node_type)}`: {how}. "
         "Other wiring gives other figures; `--node-type` names it."
+    )
+
+
+def _unwired(unwired: UnwiredNodes) -> str:
+    nodes = _quoted(unwired.kind.of_nodes(unwired.nodes))
+    said = f"No NVLink is assumed on {nodes}: how these GPUs are linked is not known."
+    product = _quoted(unwired.kind.product)
+    if not product:
+        return said
+    return (
+        f"{said} Name a node type with `--node-type '{product}=NODE_TYPE'`: a name of `gputopo-bench list`, or a file with the "
+        "output of `nvidia-smi topo -m`."
     )
 
 

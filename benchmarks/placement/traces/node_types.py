@@ -50,6 +50,12 @@ class NodeKind:
     product: str
     gpus: int
 
+    def of_nodes(self, nodes: int) -> str:
+        """Return so many nodes of this kind, in words."""
+        return (
+            f"{nodes} {'node' if nodes == 1 else 'nodes'} with {self.gpus} × {self.product or 'GPUs without a label'}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
@@ -65,7 +71,7 @@ class Assumption:
     @property
     def subject(self) -> str:
         """Which nodes these are, in words."""
-        return f"{self.nodes} nodes with {self.kind.gpus} × {self.kind.product or 'GPUs without a label'}"
+        return self.kind.of_nodes(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

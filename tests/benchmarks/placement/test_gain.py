@@ -210,6 +210,16 @@ def test_what_is_guessed_stands_on_the_page(tmp_path: Path) -> None:
     assert "Your fleet is uniform" in given
 
 
+def test_nodes_without_known_links_are_named_with_the_option_for_them(tmp_path: Path) -> None:
+    """Ready to paste: the product, and what a node type may be."""
+    items = [labelled("n0", 8, "Tesla-V100-SXM2-32GB"), labelled("n1", 4, "NVIDIA-A100-PCIE-40GB"), pod("p", 2)]
+    (tmp_path / "now.json").write_text(json.dumps({"kind": "List", "items": items}))
+    text = compare(tmp_path / "now.json", "--quick").stdout.replace("\n  ", " ")
+    assert "No NVLink is assumed on 1 node with 4 × NVIDIA-A100-PCIE-40GB:" in text
+    assert "--node-type 'NVIDIA-A100-PCIE-40GB=NODE_TYPE'" in text
+    assert text.count("No NVLink is assumed") == 1
+
+
 def test_a_quick_answer_says_what_was_cut() -> None:
     """First among what it does not say."""
     answer = GainMeasurement(subject(), rows(PRODUCT, (1, 2, 3)) + rows(STOCK, (1, 2, 3)), 3)
