@@ -25,6 +25,14 @@ MAX_DEPTH: Final = 20
 """Of what is looked through for pods; a JobSet in a List has eight."""
 MOST_PODS: Final = 1000
 """That a manifest may create."""
+_JOB_NAME: Final = "batch.kubernetes.io/job-name"
+_GROUP_LABELS: Final[Mapping[str, str]] = {
+    "Job": _JOB_NAME,
+    **dict.fromkeys(("JobSet", "TrainJob", "TrainingRuntime"), "jobset.sigs.k8s.io/jobset-name"),
+    **dict.fromkeys(("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob"), "training.kubeflow.org/job-name"),
+    **dict.fromkeys(("RayCluster", "RayJob"), "ray.io/cluster"),
+}
+"""Kind of an object → the label by which its controller makes one group of its pods."""
 GPU_RESOURCES: Final = (keys.GPU_RESOURCE, keys.MIG_PREFIX, keys.SHARE_RESOURCE)
 
 
@@ -87,21 +95,39 @@ def _pods_of(file: Path) -> list[tuple[dict[str, Any], dict[str, Any], int]]:
         fail(f"{file}: {error.strerror}")
     except Exception as error:  # PyYAML lets out whatever it meets in a number, a date or a deep list that is none
         fail(f"{file}: {' '.join(str(error).split())}")
-    pods = [(document, *pod) for document in documents for pod in _pods_in(document)]
+    pods = [(item, *pod) for document in documents for item in _objects_in(document) for pod in _pods_in(item)]
     if not pods:
         fail(f"{file}: neither a Pod nor anything with a pod template, such as a Deployment, a Job or a PyTorchJob")
     return pods
 
 
+def _objects_in(document: object) -> list[Any]:
+    """Return the objects of a List, or the document itself."""
+    items = _mapping(document).get("items")
+    return items if isinstance(items, list) else [document]
+
+
 def _complete(document: dict[str, Any], pod: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """Return a pod of a template with what the API server adds; its object may name it."""
+    """Return a pod of a template with what the API server and its controller add; its object may name it."""
     own = _mapping(document.get("metadata"))
     metadata = {"name": own.get("name") or "", **_mapping(pod.get("metadata"))}
     metadata["namespace"] = metadata.get("namespace") or own.get("namespace") or namespace
+    metadata["labels"] = {**_group_labels(document, metadata["name"]), **_mapping(metadata.get("labels"))}
     spec = pod.get("spec")
     if isinstance(spec, dict):
         spec = {**spec, "schedulerName": spec.get("schedulerName") or _OF_THE_CLUSTER}
     return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _group_labels(document: dict[str, Any], name: str) -> dict[str, str]:
+    """Return the labels that make the pods of an object a group; those of a Job without indexes are none."""
+    label = _GROUP_LABELS.get(str(document.get("kind")))
+    if label is None:
+        return {}
+    if label != _JOB_NAME:
+        return {label: name}
+    is_indexed = _mapping(document.get("spec")).get("completionMode") == "Indexed"
+    return {label: name, "batch.kubernetes.io/job-completion-index": "0"} if is_indexed else {}
 
 
 def _mapping(value: object) -> dict[str, Any]:

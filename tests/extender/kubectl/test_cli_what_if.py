@@ -99,6 +99,10 @@ MANIFESTS = {
 }
 
 
+GROUPED = {"pytorch": ["kubeflow"], "jobset": ["jobset"], "ray": ["ray"]}
+"""Kinds whose controller makes a group of their pods, and the name of its program."""
+
+
 def manifest(kind: str, gpus: int) -> dict[str, Any]:
     """Return a manifest whose pod asks for so many GPUs by NVLink."""
     limits = {"limits": {keys.GPU_RESOURCE: gpus}}
@@ -118,14 +122,18 @@ def manifest(kind: str, gpus: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 async def test_a_manifest_is_asked_about(tmp_path: Path, kind: str) -> None:
-    """A pod, or anything with a pod template; the first pod with GPUs counts. Other documents may come before it."""
+    """A pod, or anything with a pod template, in the group that its controller will name; the first pod with GPUs counts."""
     file = tmp_path / "pod.yaml"
     file.write_text('{"kind": "ConfigMap"}\n---\n' + json.dumps(manifest(kind, 4)))
     result = await plugin(tmp_path, "what-if", "-f", str(file))
     assert result.exit_code == 0, result.output
-    head, _, columns, n1, *_ = result.stdout.splitlines()
+    head, *lines = result.stdout.splitlines()
     assert head == "default/train: if it were created now (an estimate, no extender was asked)"
-    assert (columns.split()[0], n1.split()[0]) == ("NODE", "n1")
+    groups = [line for line in lines if line.startswith("group ")]
+    assert [group.partition(" says")[0] for group in groups] == [
+        f"group train, as {name}" for name in GROUPED.get(kind, ())
+    ]
+    assert "\nn1 " in result.stdout.partition("\nNODE ")[2]
     assert "no 4 free GPUs share an NVLink ring   n2" in result.stdout
 
 
