@@ -88,9 +88,9 @@ class KubeApi:
 
     @classmethod
     def from_kubeconfig(cls, file: Path | Sequence[Path] | None, context: str | None = None, **settings: Any) -> Self:
-        """Be whom the file or files say; `None` is the service account of the pod that we run in."""
+        """Be whom the file or files say; without any, the service account of the pod that we run in."""
         paths = [file] if isinstance(file, Path) else file
-        return cls(of_service_account if paths is None else partial(of_kubeconfig, paths, context), **settings)
+        return cls(of_service_account if not paths else partial(of_kubeconfig, paths, context), **settings)
 
     async def __aenter__(self) -> Self:
         """Read the credentials; raises `Unavailable` when there are none."""

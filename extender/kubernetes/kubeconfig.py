@@ -1,20 +1,25 @@
 """Where kubectl would look for a cluster: the files of `$KUBECONFIG`, the context in force, and its namespace.
 
-As with kubectl, a file that is not there is passed over, and of what several files say the first counts.
+As with kubectl, a file that is not there is passed over, and of what several files say the first counts. Where none is there,
+a pod has the account that the kubelet mounts.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from extender.kit.yaml_text import read_yaml
 from extender.kubernetes.reflector import Unavailable
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts the account of a pod."""
 
 
 class ContextEntry(msgspec.Struct):
@@ -60,12 +65,13 @@ class Kubeconfig:
     """The files that are there, in order, and what they say of the context in force."""
 
     files: tuple[Path, ...]
+    """None: the service account of this pod."""
     context: str
     namespace: str
 
     @classmethod
     def find(cls, file: Path | None, context: str | None, environment: Mapping[str, str]) -> Self:
-        """Read `file`, else those that `$KUBECONFIG` lists, else `~/.kube/config`.
+        """Read `file`, else those that `$KUBECONFIG` lists, else `~/.kube/config`, else the service account of this pod.
 
         Args:
             file: What `--kubeconfig` names.
@@ -76,7 +82,11 @@ class Kubeconfig:
             Unavailable: None of the files is there, one cannot be read, or no context is in force.
 
         """
-        files = read_files([file] if file else _listed(environment))
+        paths = [file] if file else _listed(environment)
+        with suppress(OSError):
+            if not file and not context and not any(path.exists() for path in paths):
+                return cls((), "", (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip())
+        files = read_files(paths)
         name, entry = context_in_force(files, context)
         return cls(tuple(files), name, entry.namespace or "default")
 

@@ -34,6 +34,10 @@ class Release:
         values = self._values({name.replace("__", "."): value for name, value in changed.items()})
         self._helm("upgrade", "gputopo", str(self.chart), "--reset-then-reuse-values", *values)
 
+    def check(self) -> None:
+        """Run the chart's own test, whose pod has nothing but its service account."""
+        helm("test", "gputopo", "--namespace", NAMESPACE, "--kubeconfig", self.plane.kubeconfig(), "--timeout", WITHIN)
+
     def roll_back(self) -> None:
         """Go back to what was there before the last upgrade, whatever kubectl has changed since."""
         self._helm("rollback", "gputopo", "--force-conflicts")

@@ -43,7 +43,7 @@ def processes(pod: dict[str, Any]) -> list[str]:
 def test_from_nothing_to_a_pod_on_nvlinks(cluster: Cluster, installed: Install, figure: Callable[[str], None]) -> None:
     """In mode enforce the process finds the four GPUs of the plan, and an NVLink between each two of them."""
     began = time.monotonic()
-    installed(agent__mode="enforce")
+    release = installed(agent__mode="enforce")
     ready = time.monotonic()
     cluster.kubectl("apply", "-f", EXAMPLE)
     pod = cluster.wait_running("required-nvlink")
@@ -53,6 +53,7 @@ def test_from_nothing_to_a_pod_on_nvlinks(cluster: Cluster, installed: Install, 
     links = re.findall(r"^GPU\d and GPU\d: (\w+)$", cluster.kubectl("logs", "required-nvlink"), re.MULTILINE)
     assert len(links) == 6
     assert all(link.startswith("NV") for link in links)
+    release.check()
     told = json.loads(cluster.kubectl("gputopo", "top", "--output=json"))
     assert told["unheard"] == {}, "the metrics of all agents came through the API server"
     assert len([gpu for gpu in told["gpus"] if gpu["pod"] == "default/required-nvlink"]) == 4
@@ -89,8 +90,11 @@ def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, f
 
 
 def test_nothing_is_left_behind(cluster: Cluster, installed: Install) -> None:
-    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on."""
-    release = installed(agent__mode="enforce")
+    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on.
+
+    The hook that opens the queue's gates succeeds, or Helm would report an error.
+    """
+    release = installed(agent__mode="enforce", extender__config__queue__enabled=True)
     cluster.kubectl("apply", "-f", EXAMPLE)
     before = cluster.wait_running("required-nvlink")
     release.uninstall()

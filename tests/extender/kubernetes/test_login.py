@@ -13,7 +13,9 @@ import yaml
 from aiohttp import web
 
 from extender.binding.intents import Done, GetNode, NoAnswer
+from extender.kubernetes import kubeconfig
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Unavailable
 
 SECONDS = 30.0
@@ -236,3 +238,17 @@ async def test_a_kubeconfig_that_becomes_unusable_is_said_once_per_request(tmp_p
     assert isinstance(answer, NoAnswer)
     assert "need `as`" in answer.message
     assert seen == ["viewer", "viewer"]
+
+
+def test_a_pod_without_a_kubeconfig_is_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with kubectl: a file that is there comes first, and one that is named must be there."""
+    (tmp_path / "namespace").write_text("gputopo-system")
+    monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
+    file = tmp_path / "config"
+    environment = {"KUBECONFIG": str(file)}
+    assert Kubeconfig.find(None, None, environment) == Kubeconfig((), "", "gputopo-system")
+    for named, context in ((file, None), (None, "mine")):
+        with pytest.raises(Unavailable, match="no kubeconfig"):
+            Kubeconfig.find(named, context, environment)
+    write(file, {})
+    assert Kubeconfig.find(None, None, environment).files == (file,)
