@@ -32,7 +32,7 @@ def _planner(plane: ControlPlane) -> str:
 
 
 def _unknown(why: str) -> str:
-    return f"not known ({why})" if why else "not known; --extender URL asks one"
+    return f"not known ({why})" if why else "not known; --extender auto asks one"
 
 
 def _on(counts: Mapping[str, int]) -> str:
@@ -49,5 +49,5 @@ def _policies(plane: ControlPlane) -> Iterator[str]:
     elif tried is not None:
         yield f"not listed ({plane.policies_unknown})"
     else:
-        further = "" if plane.extender_unknown else "; --extender URL asks an extender"
+        further = "" if plane.extender_unknown else "; --extender auto asks an extender"
         yield f"not known ({plane.policies_unknown}){further}"

@@ -132,9 +132,9 @@ def test_what_is_not_known_is_said_with_how_to_learn_it() -> None:
     """Lines that people read; what is known stands there instead."""
     unasked = list(version_lines(told(policies_unknown="no right to list validatingadmissionpolicies")))
     assert unasked[3:] == [
-        "extender: not known; --extender URL asks one",
+        "extender: not known; --extender auto asks one",
         "API server: not known",
-        "policies: not known (no right to list validatingadmissionpolicies); --extender URL asks an extender",
+        "policies: not known (no right to list validatingadmissionpolicies); --extender auto asks an extender",
     ]
     asked = list(version_lines(told(extender="0.2.0", api_server="v1.36.2", policies=ALL_BOUND)))
     assert asked[1] == "agents: 0.2.0 on 1"

@@ -201,7 +201,7 @@ def test_a_snapshot_that_does_not_hold_versions_says_so(tmp_path: Path) -> None:
     kept(tmp_path)
     told = invoke("status", "--snapshot", str(tmp_path / "nodes.json")).stdout
     assert "agents: 0.1.0 on 1, 0.2.0 on 1\n" in told
-    assert "policies: not known (the snapshot does not hold them); --extender URL asks an extender\n" in told
+    assert "policies: not known (the snapshot does not hold them); --extender auto asks an extender\n" in told
 
 
 async def test_status_and_snapshot_ask_the_extender_of_itself(tmp_path: Path) -> None:
