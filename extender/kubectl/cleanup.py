@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.cluster.objects.gpu_pods import has_ended
 from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod, PodSpec
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
@@ -143,7 +144,7 @@ def _bare_node(node: Node) -> Node | None:
 def _bare_pod(pod: Pod) -> Pod | None:
     if _removal(pod):
         return Pod(pod.metadata)
-    metadata = _bare(pod.metadata)
+    metadata = _bare(pod.metadata, may_write=not has_ended(pod))
     if gated := _bare_gated(pod):
         return Pod(metadata or gated.metadata, gated.spec)
     return None if metadata is None else Pod(metadata)
@@ -164,10 +165,10 @@ def _removal(pod: Pod) -> Removal | None:
     return next((removal for feature in FEATURES if (removal := feature.removal(pod))), None)
 
 
-def _bare(metadata: ObjectMeta) -> ObjectMeta | None:
-    """Keep only what is looked at, and only of an object that has to do with us."""
+def _bare(metadata: ObjectMeta, *, may_write: bool = False) -> ObjectMeta | None:
+    """Keep only what is looked at, and only of an object that has to do with us; the label only of a pod that may write."""
     ours = {key: "" for key in metadata.annotations or {} if key.startswith(PREFIXES)}
-    labels = {key: value for key, value in (metadata.labels or {}).items() if (key, value) == OURS}
+    labels = {key: value for key, value in (metadata.labels or {}).items() if may_write and (key, value) == OURS}
     if not ours and not labels:
         return None
     return ObjectMeta(metadata.name, metadata.namespace, metadata.uid, labels=labels, annotations=ours)

@@ -117,6 +117,16 @@ async def test_nothing_is_removed_while_gputopo_runs(tmp_path: Path) -> None:
     assert refused.stderr == f"nothing is removed while gputopo runs: default/agent-x{hint}\n"
 
 
+async def test_a_pod_of_ours_that_has_ended_is_in_nobodys_way(tmp_path: Path) -> None:
+    """That of `helm test` stays when the release is uninstalled."""
+    async with left_behind(tmp_path) as cluster:
+        check = gpu_pod("gputopo-test", 0, {})
+        check["metadata"]["labels"], check["status"] = dict([cleanup.OURS]), {"phase": "Succeeded"}
+        (await cluster.api.call("POST", PODS, check)).ok()
+        removed = await cluster.run("--yes")
+    assert (removed.exit_code, removed.stderr) == (0, "")
+
+
 async def test_a_label_in_a_foreign_namespace_is_in_nobodys_way(tmp_path: Path) -> None:
     """Who says where gputopo was is refused for pods there only: anybody may give a pod of theirs our label."""
     async with left_behind(tmp_path) as cluster:
