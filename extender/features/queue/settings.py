@@ -17,7 +17,7 @@ class QueueSettings(Section):
     weights: Table[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict, max_length=1000)
     """Share of a namespace compared with others, by its name. Namespaces that are not named have 1."""
     nominate: bool = True
-    """Whether pods are nominated for their nodes, too, so that kube-scheduler tries these first. Needs Kubernetes 1.35."""
+    """Whether pods that are not pinned are nominated: kube-scheduler tries the planned node first. Needs Kubernetes 1.35."""
     ahead: int = Field(default=256, ge=1)
     """Approximate maximum of pods that are planned and not bound yet. One gang may exceed it."""
     reservation: Duration = Field(default=3600.0, ge=1)

@@ -1,5 +1,6 @@
 """Carries out plans: the pods of a unit are nominated, then their GPUs are claimed, then their gates are opened. Sans I/O.
 
+Only pods that may go elsewhere are nominated: kube-scheduler tries no other node for one that is pinned.
 Nominations come first because each makes a new version of the pod: the gate is opened in exactly the version that the claims
 name (`planned_claims`). So a plan is in the ledgers before the first gate of its unit is open, and the next planner finds it
 there. Until it is, the GPUs are held in memory.
@@ -72,6 +73,7 @@ class _Planned:
     """When the next attempt to open the gate may be made, in monotonic seconds: the watch may be behind."""
     opened_at: float | None = None
     """Monotonic seconds; `None`: its gate is still there, as far as this process knows."""
+    """Or needs no nomination."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,8 @@ class StartedUnits:
         self._units.setdefault(start.unit.key, {}).update(pods)
         self._unit_of |= dict.fromkeys(pods, start.unit.key)
         for uid, planned in pods.items():
-            planned.is_nominated = bool(self.state.claimed_on(uid))  # by the planner that has claimed, and not again
+            # Or by the planner that has claimed for it, and not again.
+            planned.is_nominated = planned.is_pinned or bool(self.state.claimed_on(uid))
             self._hold(planned, now)
         return True
 

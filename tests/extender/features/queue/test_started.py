@@ -1,4 +1,4 @@
-"""A plan is carried out whole: all pods of a gang are nominated and claimed for, and then opened and followed."""
+"""A plan is carried out whole: all pods of a gang are claimed for, and then opened and followed."""
 
 from __future__ import annotations
 
@@ -60,21 +60,34 @@ def test_gpus_are_held_for_all_members_from_the_beginning() -> None:
     assert all(state.holds.own(name, "n1", 0.0).bit_count() == 2 for name in "ab")
 
 
-def test_all_members_are_nominated_before_a_gate_is_opened() -> None:
-    """A nomination that fails holds nobody up: it is tried once."""
-    members = of_gang("a"), of_gang("b")
-    started = begun(cluster(node("n1", PAIRS), *members))
-    assert (sorted(started.to_nominate()), started.to_open(0.0)) == (["a", "b"], [])
-    intent, is_made = run(started.nominate("a"), Done(members[0]))
+def test_a_pod_is_nominated_before_it_is_claimed_for() -> None:
+    """A nomination makes another version of it. One that fails holds nobody up: it is tried once."""
+    item = queued("p", 2)
+    state = cluster(node("n1", PAIRS), item)
+    started = begun(state)
+    assert ([*started.to_nominate()], started.to_claim(), started.to_open(0.0)) == (["p"], {}, [])
+    intent, is_made = run(started.nominate("p"), Done(item))
     assert isinstance(intent, Nominate) and intent.node == "n1" and is_made
-    assert started.to_open(0.0) == []
-    assert not run(started.nominate("b"))[1]
+    assert ([*started.to_nominate()], [*started.to_claim()]) == ([], ["n1"])
+    again = begun(state)
+    assert not run(again.nominate("p"))[1]
+    assert ([*again.to_nominate()], [*again.to_claim()]) == ([], ["n1"])
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [(of_gang("a"), of_gang("b")), (queued("p", 2, wants={keys.REQUIRED_AFFINITY: "nvlink"}),)],
+    ids=["gang", "requires-links"],
+)
+def test_pinned_pods_are_not_nominated(pods: tuple[Pod, ...]) -> None:
+    """kube-scheduler tries no other node for them: it would be a write for nothing."""
+    started = begun(cluster(node("n1", PAIRS), *pods))
     assert ([*started.to_nominate()], [*started.to_claim()]) == ([], ["n1"])
 
 
 def test_gpus_are_claimed_at_once_where_nobody_nominates() -> None:
     """It is a setting: other programs' nominations are no supported interface."""
-    started = begun(cluster(node("n1", PAIRS), of_gang("a"), of_gang("b")), nominates=False)
+    started = begun(cluster(node("n1", PAIRS), queued("p", 2)), nominates=False)
     assert ([*started.to_nominate()], [*started.to_claim()]) == ([], ["n1"])
 
 

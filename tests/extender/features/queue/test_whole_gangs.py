@@ -25,12 +25,12 @@ async def test_two_gangs_that_need_the_same_nodes_do_not_block_each_other() -> N
 
 @pytest.mark.parametrize(
     ("requests", "first"),
-    [(0, "urgent"), (4, "urgent"), (5, "urgent"), (7, "urgent"), (8, "gang"), (9, "gang"), (11, "gang")],
+    [(0, "urgent"), (1, "urgent"), (3, "urgent"), (4, "gang"), (5, "gang"), (7, "gang")],
 )
 async def test_a_begun_gang_is_carried_on_by_the_next_planner(requests: int, first: str) -> None:
-    """Four nominations, four ledgers, then four gates. Once all is claimed, not even an urgent gang gets in between.
+    """Four ledgers, then four gates. Once all is claimed, not even an urgent gang gets in between.
 
-    Nominations and claims without a plan are taken back: that capacity would be kept for pods that do not come.
+    Claims without a plan are taken back.
     """
     site = Site(1, 5, Random(0))
     site.create("gang", [2, 2, 2, 2])
@@ -40,7 +40,17 @@ async def test_a_begun_gang_is_carried_on_by_the_next_planner(requests: int, fir
         await site.tick()
     assert site.deaths == 1
     assert site.bound() == {first}
-    assert site.nominated() == set()
+
+
+async def test_a_nomination_without_a_plan_is_taken_back() -> None:
+    """That capacity would be kept for a pod that does not come."""
+    site = Site(1, 1, Random(0))
+    site.create("pod", [2])
+    await site.tick(dies_after=1)
+    assert (site.deaths, site.nominated()) == (1, {"pod"})
+    site.create("urgent", [2], priority=5)
+    await site.tick()
+    assert (site.bound(), site.nominated()) == ({"urgent"}, set())
 
 
 async def test_a_gang_that_requires_a_rack_is_carried_on_there() -> None:
