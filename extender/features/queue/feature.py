@@ -23,7 +23,7 @@ from extender.features.queue.evictions import QueueEvictions
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.running import PlacesOfUnits, running_pods
-from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, WAITING, by_largest
+from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
 from extender.features.queue.stranded import StrandedPods
@@ -34,6 +34,7 @@ from extender.kit.clock import Clock, Instant
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
+from extender.kit.plain_structlog import structlog
 from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.order import FairOrder
@@ -62,6 +63,8 @@ EVENTS_AT_ONCE: Final = 64
 """Pods that are told why they wait, of the first in the queue, after each plan."""
 PASSED_OVER: Final = 1000
 """Gangs for which nothing is kept for a while that are remembered."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -223,6 +226,9 @@ class Queue(Feature):
         """Return the UIDs of pods whose plans are being carried out."""
         return self.started.under_way(self.clock().monotonic)
 
+        for pod in self.started.preempting():
+            self.metrics.count(PODS, PREEMPTS)
+            log.warning("kube-scheduler preempts pods for a planned one", pod="/".join(pod.key), node=pod.directed_to)
     @property
     def _plans(self) -> bool:
         """Whether this replica plans, and no other one."""

@@ -12,12 +12,14 @@ from extender.features.queue.waiting import WaitReason
 from extender.kubernetes.eviction import EvictionOutcome
 from extender.telemetry.metrics import Declaration, SeriesKind, read_gauges
 
+PREEMPTS: Final = "preempts"
+"""kube-scheduler ends other pods for one whose gate is open: it has not found its planned GPUs, CPU or memory free."""
 PODS: Final = Declaration(
     "gputopo_queue_pods",
     "Pods of the queue, by what became of them.",
     SeriesKind.COUNTER,
     labels=("outcome",),
-    values=tuple(product(("planned", "opened", "not-opened", *Fate))),
+    values=tuple(product(("planned", "opened", "not-opened", PREEMPTS, *Fate))),
 )
 GANGS: Final = Declaration(
     "gputopo_queue_gangs",

@@ -23,7 +23,7 @@ from extender.binding.intents import Done, Nominate, OpenGate, Refused, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
-from extender.cluster.objects.gpu_pods import read_group
+from extender.cluster.objects.gpu_pods import GpuPod, read_group
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue.begun import has_open_member
@@ -46,10 +46,16 @@ class Fate(StrEnum):
     GONE = "gone"
     TAKEN_BACK = "taken-back"
     """Its plan was given up before its gate was open."""
+    GPUS_TAKEN = "gpus-taken"
+    """The same, as another pod has its GPUs: one without our gate, perhaps."""
     LEFT = "left"
     """Open, and not bound for so long that its GPUs are no longer held; kube-scheduler may still place it."""
     STRANDED = "stranded"
     """Pinned to a node that does not exist any more; only a new pod can go elsewhere."""
+
+
+_BEFORE_GATES: Final = frozenset({Fate.GONE, Fate.TAKEN_BACK, Fate.GPUS_TAKEN})
+"""Of one pod: then the whole unit is taken back, unless one of its gates is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,15 @@ class _Planned:
     assignment: Assignment
     is_pinned: bool
     is_nominated: bool = False
+    """Or needs no nomination."""
     is_refused: bool = False
     """Its GPUs cannot be claimed, or its gate cannot be opened."""
     not_before: float = 0.0
     """When the next attempt to open the gate may be made, in monotonic seconds: the watch may be behind."""
+    preempts: bool = False
+    """kube-scheduler is known to end other pods for it."""
     opened_at: float | None = None
     """Monotonic seconds; `None`: its gate is still there, as far as this process knows."""
-    """Or needs no nomination."""
 
 
 @dataclass(slots=True)
@@ -152,12 +160,27 @@ class StartedUnits:
             for uid, planned in [*pods.items()]:
                 if fate := self._fate(uid, planned, now):
                     ended.append(self._end(key, uid, fate))
-                    if fate in (Fate.GONE, Fate.TAKEN_BACK) and not is_open:
+                    if fate in _BEFORE_GATES and not is_open:
                         ended += [self._end(key, other, Fate.TAKEN_BACK) for other in [*pods]]
                         break
                 else:
                     self._hold(planned, now)
         return ended
+
+    def preempting(self) -> list[GpuPod]:
+        """Return the open pods for which kube-scheduler has begun to end others, each once.
+
+        It nominates such a pod. Where that is the node that we had nominated it for, nobody can tell.
+        """
+        pods = list[GpuPod]()
+        for planned in (planned for of_unit in self._units.values() for planned in of_unit.values()):
+            pod = self.state.pods.get(planned.assignment.pod.metadata.uid)
+            if planned.opened_at is None or planned.preempts or pod is None or pod.node:
+                continue
+            if pod.pod.status.nominated_node_name and not pod.nominated_by_us:
+                planned.preempts = True
+                pods.append(pod)
+        return pods
 
     def to_nominate(self) -> Iterator[str]:
         """Yield the pods that are to be nominated, before any gate of their unit is opened."""
@@ -268,7 +291,9 @@ class StartedUnits:
         if pod.node is not None:
             return Fate.SERVED if pod.node == node else Fate.ELSEWHERE
         if pod.is_gated:
-            return None if not planned.is_refused and self._is_open_to(planned.assignment) else Fate.TAKEN_BACK
+            if not planned.is_refused and self._is_open_to(planned.assignment):
+                return None
+            return Fate.GPUS_TAKEN if self._are_taken(planned.assignment) else Fate.TAKEN_BACK
         if planned.opened_at is None:
             planned.opened_at = now  # the answer to our write was lost, or somebody else has opened it
         if planned.is_pinned:
@@ -286,6 +311,12 @@ class StartedUnits:
         if assignment.request.is_share or view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)
         return isinstance(view.decide_on(assignment.gpus, assignment.request), Placement)
+
+    def _are_taken(self, assignment: Assignment) -> bool:
+        """Whether another pod has any of the planned GPUs."""
+        view, uid = self.state.views.get(assignment.node), assignment.pod.metadata.uid
+        taken = view.taken() if view and not assignment.request.is_share else {}
+        return any(gpus & assignment.gpus for owner, gpus in taken.items() if owner != uid)
 
     def _end(self, key: str, uid: str, fate: Fate) -> Ended:
         planned = self._units[key].pop(uid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
 from extender.cluster.objects.kinds import Pod
@@ -187,7 +188,23 @@ def test_a_plan_is_taken_back_when_somebody_else_has_its_gpus() -> None:
     started = begun(state)
     taken = gpus("n1", 0, machine_name="rtx-3090-2")[0]
     state.nodes.changed(node("n1", "rtx-3090-2", claims=(claim(taken, "thief"),), generation=2, version=2))
-    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+    assert fates(started.follow(1.0)) == {"p": Fate.GPUS_TAKEN}
+
+
+@pytest.mark.parametrize(
+    ("on", "by_us", "noticed"), [("n1", False, ["p"]), ("n2", False, ["p"]), ("n1", True, []), (None, False, [])]
+)
+def test_preemption_by_kube_scheduler_is_noticed_once(on: str | None, by_us: bool, noticed: list[str]) -> None:
+    """It nominates a pod for which others have to end; our own nomination says nothing."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    open_all(started, state, queued("p", 2))
+    item = opened(queued("p", 2), "n1", version=5)
+    marks = {keys.NOMINATED: on} if by_us and on else {}
+    metadata = replace(item.metadata, annotations={**(item.metadata.annotations or {}), **marks})
+    state.pods.changed(replace(item, metadata=metadata, status=replace(item.status, nominated_node_name=on)))
+    assert [pod.uid for pod in started.preempting()] == noticed
+    assert started.preempting() == []
 
 
 def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
