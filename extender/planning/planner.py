@@ -64,6 +64,8 @@ class PlanContext:
     """Returns what pods hold; called at most once."""
     may_reserve: Callable[[Unit], bool] = lambda unit: unit.is_gang
     """Whether GPUs may be kept for a unit; they are for the first one that has no room."""
+    kept: Reservation | None = None
+    """What is kept already, for a unit that need not be among those that are planned."""
 
 
 def plan_units(
@@ -73,7 +75,9 @@ def plan_units(
     started: Callable[[Unit], None] = lambda _: None,
 ) -> Search[QueuePlan]:
     """Return the plan for these units, which are taken one by one; `started` is called for each that starts."""
-    starts, waits, reservation = list[Start](), dict[str, Wait](), None
+    starts, waits, reservation = list[Start](), dict[str, Wait](), context.kept
+    if reservation is not None:
+        nodes.keep(reservation.kept)
     in_vain, failures = set[tuple[bool, Hashable]](), Counter[str]()
     for unit in units:
         enters = reservation is None or reservation.admits(unit, context.now)

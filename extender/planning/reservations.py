@@ -36,6 +36,8 @@ class Reservation:
 
     owner: str
     """The unit's key."""
+    namespace: str
+    """The unit's."""
     assignments: tuple[Assignment, ...]
     """Where its members are to go."""
     ready_at: float | None
@@ -83,7 +85,7 @@ def reserve(nodes: PlannedNodes, places: Places, unit: Unit, running: Sequence[R
     assert soonest is not None, "the first try has found a place, or returned"
     count, assignments = soonest
     ready_at = max((inf if pod.ends_at is None else pod.ends_at for pod in ending[:count]), default=None)
-    return Reservation(unit.key, assignments, None if ready_at == inf else ready_at)
+    return Reservation(unit.key, unit.namespace, assignments, None if ready_at == inf else ready_at)
 
 
 def _in_order(unit: Unit, places: Places, running: Sequence[Running]) -> list[Running]:

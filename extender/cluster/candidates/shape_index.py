@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import inf
 
@@ -74,6 +75,8 @@ class ShapeIndex:
         self._moves_before = 0
         """Those that are forgotten."""
         self._to_come: PodsToCome | None = None
+        self.gains = 0
+        """How often a node has come, or may have got room that it did not have."""
 
     def put(self, name: str, shape: Shape | None) -> None:
         """File a node under its shape; `None` takes it out."""
@@ -95,6 +98,7 @@ class ShapeIndex:
             bucket = self._buckets.get(shape) or self._add(shape)
             self._bucket_of[name] = bucket
             insort(bucket.names, name)
+            self.gains += _may_have_gained(before.shape if before else None, shape)
         self._moves.append((name, before, self._bucket_of.get(name)))
         if len(self._moves) > MOVES:
             self._forget_moves()
@@ -201,6 +205,18 @@ class ShapeIndex:
             bucket.serial = serial
         self._serials = filled
         self._buckets = {bucket.shape: bucket for bucket in filled}
+
+
+def _may_have_gained(before: Shape | None, shape: Shape) -> bool:
+    """Whether pods may fit on a node that did not when it had another shape; `None`: it is new."""
+    if shape.closed is not None:
+        return False
+    if before is None or before.closed is not None:
+        return True
+    free_alone = {"free": shape.free, "perhaps_free": shape.perhaps_free, "doubtful": shape.doubtful}
+    has_lost_only = replace(before, **free_alone, cpu_milli=shape.cpu_milli) == shape
+    has_more_cpu = (shape.cpu_milli or 0) > (before.cpu_milli or 0)
+    return not has_lost_only or has_more_cpu or bool(shape.free & ~before.free)
 
 
 class Order:

@@ -22,36 +22,32 @@ from extender.features.queue.estimate import estimate
 from extender.features.queue.evictions import QueueEvictions
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
+from extender.features.queue.newcomers import Newcomers
+from extender.features.queue.reservation_turns import ReservationTurns
 from extender.features.queue.running import PlacesOfUnits, running_pods
+from extender.features.queue.search import prepare, search
 from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import Fate, StartedUnits
 from extender.features.queue.stranded import StrandedPods
 from extender.features.queue.waiting import NotPlanned, QueuedPods, ReadPods, WaitReason, read_queue, reasons_of
 from extender.inspect.notes import PodNote
-from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock, Instant
+from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
-from extender.kit.plain_structlog import structlog
 from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
-from extender.planning.order import FairOrder
-from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.planner import PlanContext, QueuePlan, Start, plan_units
-from extender.planning.queue import NodesOfCluster, on_their_way
-from extender.planning.reservations import Reservation
-from extender.planning.units import Assignment, Unit
+from extender.planning.planner import PlanContext, QueuePlan, Start
+from extender.planning.units import Assignment
 from extender.telemetry.metrics import Figures, Metrics
-from extender.verbs.preparing import prepare_request
-from topology.effort import Allowance, Search
 
 ROUND_SECONDS: Final = 0.1
 HALF_SECONDS: Final = 5.0
 """Between two looks for half gangs."""
 IDLE_SECONDS: Final = 1.0
-"""Between two plans when the last one started nothing: what waits then waits for something to end."""
+"""Between two plans for all pods, unless more could start: what waits then waits for something to end."""
 IDLE_RATIO: Final = 9
 """Times what that plan took, at least: a long queue that waits in vain costs a tenth of the time."""
 LONGEST_IDLE_SECONDS: Final = 30.0
@@ -61,8 +57,8 @@ AT_ONCE: Final = 16
 """Writes; binds go on meanwhile."""
 EVENTS_AT_ONCE: Final = 64
 """Pods that are told why they wait, of the first in the queue, after each plan."""
-PASSED_OVER: Final = 1000
-"""Gangs for which nothing is kept for a while that are remembered."""
+NOMINATED_AT_ONCE: Final = 64
+"""Pods of which the first gates are opened before the next ones are nominated: kube-scheduler begins with these."""
 
 log = structlog.get_logger(__name__)
 
@@ -96,22 +92,23 @@ class Queue(Feature):
     evictions: QueueEvictions | None = field(init=False)
     reasons: dict[str, NotPlanned] = field(default_factory=dict)
     """UID → why a pod is not planned, as of the last plan; in the order in which they are served."""
-    reservation: Reservation | None = None
+    turns: ReservationTurns = field(init=False)
+    newcomers: Newcomers = field(init=False)
     _halves: int = 0
-    _kept_since: float = 0.0
-    """Since when GPUs have been kept for the owner of the reservation, in monotonic seconds."""
-    _passed_over: Bounded[str, float] = field(default_factory=lambda: Bounded(PASSED_OVER))
-    """Gang → until when nothing is kept for it."""
     _served_at: float | None = None
     """When a round last came to its end, in monotonic seconds."""
     _not_before: float = 0.0
-    """When the next plan may be made; monotonic seconds."""
+    """When the next plan for all pods may be made; monotonic seconds."""
+    _newcomers_not_before: float = 0.0
+    """The same of the next plan for newcomers alone."""
     _read_pods: ReadPods = field(default_factory=ReadPods)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def __post_init__(self) -> None:
         """Begin with nothing planned."""
         self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate)
+        self.turns = ReservationTurns(self.settings.reservation)
+        self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
         self.stranded = StrandedPods(self.state)
         self.evictions = self._evictions(self.evictor) if self.evictor else None
@@ -145,7 +142,9 @@ class Queue(Feature):
 
     def report(self) -> QueueReport:
         """Return what waits, in its order."""
-        return listing.report(self.state, self._standings(), self.clock(), is_served=True, reservation=self.reservation)
+        return listing.report(
+            self.state, self._standings(), self.clock(), is_served=True, reservation=self.turns.reservation
+        )
 
     @classmethod
     def report_without(cls, state: ClusterState, now: Instant) -> QueueReport:
@@ -209,12 +208,15 @@ class Queue(Feature):
             return
         for ended in self.started.follow(self.clock().monotonic):
             self.metrics.count(PODS, ended.fate)
+            if ended.fate is not Fate.SERVED:
+                self.newcomers.forget()  # others may want what was held for this pod
             if ended.fate is Fate.STRANDED:
                 self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
+        for pod in self.started.preempting():
+            self.metrics.count(PODS, PREEMPTS)
+            log.warning("kube-scheduler preempts pods for a planned one", pod="/".join(pod.key), node=pod.directed_to)
         await self._plan()
-        await self._all(self._nominate(uid) for uid in [*self.started.to_nominate()])
-        await self._all(self._claim(node, uids) for node, uids in self.started.to_claim().items())
-        await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
+        await self._carry_out([*self.started.to_nominate()])
         self._served_at = self.clock().monotonic
 
     def _evictions(self, evictor: Evictor) -> QueueEvictions:
@@ -226,9 +228,6 @@ class Queue(Feature):
         """Return the UIDs of pods whose plans are being carried out."""
         return self.started.under_way(self.clock().monotonic)
 
-        for pod in self.started.preempting():
-            self.metrics.count(PODS, PREEMPTS)
-            log.warning("kube-scheduler preempts pods for a planned one", pod="/".join(pod.key), node=pod.directed_to)
     @property
     def _plans(self) -> bool:
         """Whether this replica plans, and no other one."""
@@ -238,92 +237,86 @@ class Queue(Feature):
         """Hold nothing for plans that another replica makes now."""
         self.started.forget()
         self._served_at = None
-        self.reasons, self.reservation = {}, None
+        self.reasons = {}
+        self.turns.forget()
+        self.newcomers.forget()
         self.metrics.show(WAITING, {(why.value,): 0 for why in WaitReason})
         self.metrics.show(BY_NAMESPACE, {})
 
     async def _plan(self) -> None:
+        """Plan all pods that wait or, before that is due again, those that have just come."""
         now = self.clock()
-        if now.monotonic < self._not_before:
-            return
         if len(self.started.under_way(now.monotonic)) > PLANS_BELOW * self.settings.ahead:
             return
+        if now.monotonic >= self._not_before:
+            await self._plan_all(now)
+        elif now.monotonic >= self._newcomers_not_before and (pods := self.newcomers.take()):
+            await self._plan_newcomers(pods, now)
+
+    async def _plan_all(self, now: Instant) -> None:
+        self.newcomers.all_are_planned()
         queue = await in_turns(read_queue(self.state, now, self.started, self._read_pods))
         carried_on = {
             start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
         }
         queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in carried_on))
-        await self._all(self._take_back(unit) for unit in self.started.to_take_back())
-        await self._all(self._withdraw(uid) for uid in self.started.to_withdraw())
-        await in_turns(self._prepare(queue))
-        plan = await in_turns(self._planned(queue, now))
-        started_now = [start for start in plan.starts if self.started.begin(start, self.clock().monotonic)]
-        for start in started_now:
-            self._say_planned(start)
-        self._keep(plan.reservation, now.monotonic)
-        self._explain(queue, plan)
-        end = self.clock().monotonic
-        took = end - now.monotonic
-        self._not_before = end + (
-            took if started_now else min(max(IDLE_SECONDS, IDLE_RATIO * took), LONGEST_IDLE_SECONDS)
-        )
-
-    def _prepare(self, queue: QueuedPods) -> Search[None]:
-        """Decide on all nodes for each request, in slices."""
-        allowance = Allowance()
-        requests = {
-            (member.request, unit.namespace, unit.group is not None) for unit in queue.units for member in unit.members
-        }
-        for request, namespace, counts in requests:
-            yield from prepare_request(self.state, request, namespace, allowance, counts=counts)
-
-    def _planned(self, queue: QueuedPods, now: Instant) -> Search[QueuePlan]:
-        state = self.state
+        await self._all(self._drive(self.started.take_back(unit)) for unit in self.started.to_take_back())
+        await self._all(self._drive(self.started.withdraw(uid)) for uid in self.started.to_withdraw())
         has_gangs = any(unit.is_gang for unit in queue.units)
-        running = (yield from running_pods(state, now)) if has_gangs else []
-        context = PlanContext(now.monotonic, PlacesOfUnits(state), lambda: running, self._may_reserve(now.monotonic))
-        order = FairOrder(queue.units, state.indexes.use.held + self.started.held(), self.settings.weights)
-        nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
-        pods = len(self.started.under_way(now.monotonic))
+        running = await in_turns(running_pods(self.state, now)) if has_gangs else []
+        may_reserve = self.turns.at(now.monotonic, queue.units)
+        context = PlanContext(now.monotonic, PlacesOfUnits(self.state), lambda: running, may_reserve)
+        plan = await self._planned(queue, context)
+        self.turns.keep(plan.reservation, now.monotonic)
+        self._explain(reasons_of(queue, plan))
+        end = self.clock().monotonic
+        seconds = end - now.monotonic
+        idle_seconds = min(max(IDLE_SECONDS, IDLE_RATIO * seconds), LONGEST_IDLE_SECONDS)
+        self._not_before = end + idle_seconds
+        if _is_cut(queue, plan):
+            self._not_before = end + seconds
+            self.newcomers.forget()
 
-        def charge(unit: Unit) -> None:
-            nonlocal pods
-            pods += len(unit.members)
-            order.charge(unit)
+    async def _plan_newcomers(self, pods: Sequence[GpuPod], now: Instant) -> None:
+        """Plan pods on what the last plan for all has left."""
+        queue = await in_turns(read_queue(self.state, now, self.started, self._read_pods, pods))
+        kept = self.turns.reservation
+        context = PlanContext(now.monotonic, PlacesOfUnits(self.state), may_reserve=lambda _: False, kept=kept)
+        plan = await self._planned(queue, context)
+        queued = self.state.indexes.gates.queued
+        before = {uid: why for uid, why in self.reasons.items() if uid in queued and uid not in self.started}
+        self._explain(before | reasons_of(queue, plan))
+        end = self.clock().monotonic
+        self._newcomers_not_before = end + (end - now.monotonic)
+        if _is_cut(queue, plan):
+            self._not_before = end
+            self.newcomers.forget()
 
-        def until_enough() -> Iterator[Unit]:
-            for unit in order:
-                if pods >= self.settings.ahead:
-                    return
-                yield unit
+    async def _planned(self, queue: QueuedPods, context: PlanContext) -> QueuePlan:
+        """Plan these units, and begin to carry the plan out."""
+        await in_turns(prepare(self.state, queue))
+        plan = await in_turns(search(self.state, queue, context, self.started, self.settings, self.clock()))
+        for start in plan.starts:
+            if self.started.begin(start, self.clock().monotonic):
+                self.turns.started(start.unit)
+                self._say_planned(start)
+        return plan
 
-        return (yield from state.effort.bounded_steps(plan_units(nodes, until_enough(), context, charge)))
-
-    def _may_reserve(self, now: float) -> Callable[[Unit], bool]:
-        return lambda unit: unit.is_gang and (self._passed_over.get(unit.key) or 0.0) <= now
-
-    def _keep(self, reservation: Reservation | None, now: float) -> None:
-        """Take note of whom GPUs are kept for; after some time it is another gang's turn."""
-        before, self.reservation = self.reservation, reservation
-        if reservation is None:
-            return
-        if before is None or before.owner != reservation.owner:
-            self._kept_since = now
-        elif now - self._kept_since >= self.settings.reservation:
-            self._passed_over.put(reservation.owner, now + self.settings.reservation)
-
-    def _explain(self, queue: QueuedPods, plan: QueuePlan) -> None:
-        """Remember why each pod waits, and say it to the first of them."""
-        self.reasons = reasons_of(queue, plan)
+    def _explain(self, why: dict[str, NotPlanned]) -> None:
+        """Remember why each pod waits, by UID, and say it to the first of them."""
+        self.reasons = why
         reasons = Counter((reason.why.value,) for reason in self.reasons.values())
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
         waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
         self.metrics.show(BY_NAMESPACE, by_largest(waiting))
-        placed = listing.with_places(self.state, self._in_order())
-        not_planned = ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
-        for standing, place in islice(not_planned, EVENTS_AT_ONCE):
+        for standing, place in islice(self._not_planned(), EVENTS_AT_ONCE):
             pod = standing.pod
             self.recorder.record(events.queued(PodName.of(pod), place, standing.why, standing.words))
+
+    def _not_planned(self) -> Iterator[tuple[QueueStanding, int | None]]:
+        """Yield the pods without a plan in their order, with their places."""
+        placed = listing.with_places(self.state, self._in_order())
+        return ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:
@@ -332,18 +325,18 @@ class Queue(Feature):
             self.metrics.count(PODS, "planned")
             self.recorder.record(events.planned(_name_of(assignment), assignment.node, len(start.assignments)))
 
-    async def _nominate(self, uid: str) -> None:
-        await self._drive(self.started.nominate(uid))
-
-    async def _withdraw(self, uid: str) -> None:
-        await self._drive(self.started.withdraw(uid))
+    async def _carry_out(self, to_nominate: Sequence[str]) -> None:
+        """Write what is to be written, and of many pods some after the others."""
+        for first in range(0, max(1, len(to_nominate)), NOMINATED_AT_ONCE):
+            await self._all(
+                self._drive(self.started.nominate(uid)) for uid in to_nominate[first : first + NOMINATED_AT_ONCE]
+            )
+            await self._all(self._claim(node, uids) for node, uids in self.started.to_claim().items())
+            await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
 
     async def _claim(self, node: str, uids: Sequence[str]) -> None:
         async with self._slots, self.lock_of(node):
             await self.driver.drive(self.started.claim(node, uids, self.clock().monotonic), self.driver.deadline())
-
-    async def _take_back(self, unit: tuple[str, ...]) -> None:
-        await self._drive(self.started.take_back(unit))
 
     async def _open(self, uid: str) -> None:
         is_open = await self._drive(self.started.open(uid, self.clock().monotonic))
@@ -354,8 +347,13 @@ class Queue(Feature):
             return await self.driver.drive(steps, self.driver.deadline())
 
     @staticmethod
-    async def _all(work: Iterable[Awaitable[None]]) -> None:
+    async def _all(work: Iterable[Awaitable[object]]) -> None:
         await asyncio.gather(*work)
+
+
+def _is_cut(queue: QueuedPods, plan: QueuePlan) -> bool:
+    """Whether a plan has come to its end before all units, since enough pods are under way."""
+    return len(plan.starts) + len(plan.waits) < len(queue.units)
 
 
 def _name_of(assignment: Assignment) -> PodName:

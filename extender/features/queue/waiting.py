@@ -5,7 +5,7 @@ No I/O and no clock. Where a pod cannot be planned, the reason is said once, in 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -109,7 +109,11 @@ class ReadPods:
 
 
 def read_queue(
-    state: ClusterState, now: Instant, planned: Container[str], pods: ReadPods | None = None
+    state: ClusterState,
+    now: Instant,
+    planned: Container[str],
+    pods: ReadPods | None = None,
+    some: Sequence[GpuPod] | None = None,
 ) -> Search[QueuedPods]:
     """Read the pods behind our gate.
 
@@ -118,12 +122,13 @@ def read_queue(
         now: This moment; units wait in its monotonic seconds.
         planned: UIDs of pods that are planned already.
         pods: What was read before.
+        some: The pods to read; `None`: all.
 
     """
     pods = pods or ReadPods()
     units, not_planned = list[Unit](), dict[str, NotPlanned]()
     gangs = dict[str, list[_Member]]()
-    for number, pod in enumerate([*state.indexes.gates.queued.values()]):
+    for number, pod in enumerate([*state.indexes.gates.queued.values()] if some is None else some):
         if number % READ_AT_ONCE == READ_AT_ONCE - 1:
             yield
         if pod.uid in planned:
@@ -135,7 +140,8 @@ def read_queue(
             units.append(member)
         else:
             gangs.setdefault(key_of_unit(pod, member.group), []).append(member)
-    pods.forget_others()
+    if some is None:
+        pods.forget_others()
     for key, members in gangs.items():
         unit = _gang(state, key, members, planned)
         if isinstance(unit, NotPlanned):
