@@ -72,6 +72,7 @@ def intended(name: str, intent: type[OpenGate] | type[Nominate], *more: object) 
 IMAGE = {"containers": [{"name": "main", "image": "example.test/other"}]}
 AFFINITY: Json = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}
 SCHEDULED = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+WAITS = {"status": {"conditions": [{"type": keys.PLANNED_CONDITION, "status": "False", "reason": "NoRoom"}]}}
 STARTED = {
     "status": {"containerStatuses": [{"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0}]}
 }
@@ -84,6 +85,7 @@ TABLE = [
     Row(EXTENDER, "opens its gate before others", remove_gates("held", keys.PLAN_GATE)),
     Row(EXTENDER, "fences the pod", annotate_pod("queued", {keys.FENCE: "7"}, "/status")),
     Row(EXTENDER, "says that the pod is unschedulable", change("queued", SCHEDULED, "/status")),
+    Row(EXTENDER, "says why the pod waits", change("queued", WAITS, "/status")),
     Row(EXTENDER, "opens the gate of somebody else", remove_gates("held", OTHER_GATE), QUEUE_POLICY),
     Row(EXTENDER, "opens all gates", remove_gates("held", OTHER_GATE, keys.PLAN_GATE), QUEUE_POLICY),
     Row(EXTENDER, "labels the pod", label(), QUEUE_POLICY),

@@ -49,7 +49,8 @@ def test_user_guide_explains_every_annotation() -> None:
     """By its name without the prefix, but for what is no annotation of pods."""
     text = (DOCS / "how-to" / "request-nvlink.md").read_text()
     of_nodes = (keys.GPU_HEALTH, keys.PAUSE, keys.GPUS_HEALTHY)
-    others = (keys.USER_PREFIX, keys.SHARE_RESOURCE, keys.PLACEHOLDER_FOR, *of_nodes)
+    conditions = (keys.PLANNED_CONDITION,)
+    others = (keys.USER_PREFIX, keys.SHARE_RESOURCE, keys.PLACEHOLDER_FOR, *of_nodes, *conditions)
     users = [value for value in vars(keys).values() if str(value).startswith(keys.USER_PREFIX)]
     named = [key.removeprefix(keys.USER_PREFIX) for key in users if key not in others]
     assert [name for name in named if f"`{name}`" not in text] == []

@@ -73,6 +73,10 @@ PAUSE: Final = "gputopo.dev/pause"
 PLAN_GATE: Final = "gputopo.dev/plan"
 """The pod waits in gputopo's own queue until it is planned."""
 
+# A condition of pods, written by the queue.
+PLANNED_CONDITION: Final = "gputopo.dev/Planned"
+"""`False` with the reason why the pod waits in the queue; `True` once it is bound. Pods that have not waited do not have it."""
+
 # A condition of nodes, written by the agent where that is switched on.
 GPUS_HEALTHY: Final = "gputopo.dev/GPUsHealthy"
 """`False` while a GPU of the node is quarantined or failed; the message names them."""

@@ -108,6 +108,13 @@ class GpuPod:
         return self.is_gated and _gates(self.pod) == {keys.PLAN_GATE}
 
     @property
+    def waits_for_plan(self) -> str:
+        """Why it waits in the queue, as its condition says it; empty: it has none, or has been planned since."""
+        conditions = self.pod.status.conditions or ()
+        waits = (each for each in conditions if each.type == keys.PLANNED_CONDITION and each.status == "False")
+        return next((each.reason for each in waits), "")
+
+    @property
     def directed_to(self) -> str | None:
         """The node that the queue has sent it to, when it opened the gate."""
         return None if self.pod.spec.scheduling_gates else (self.pod.metadata.annotations or {}).get(keys.PLANNED)
@@ -236,6 +243,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
+    conditions += [each for each in status.conditions or () if each.type == keys.PLANNED_CONDITION][:1]
     if not spec.node_name and is_said_to_be_gated(pod):
         conditions.append(_GATED)
     kept = PodSpec(

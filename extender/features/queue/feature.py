@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Final, Self
 
@@ -18,6 +19,7 @@ from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
+from extender.features.queue.conditions import PlanConditions
 from extender.features.queue.estimate import estimate
 from extender.features.queue.evictions import QueueEvictions
 from extender.features.queue.half_gangs import HalfGangs
@@ -55,6 +57,8 @@ PLANS_BELOW: Final = 0.75
 """Of the pods that may be under way. A plan has a cost of its own, so it is not made for each pod that is bound."""
 AT_ONCE: Final = 16
 """Writes; binds go on meanwhile."""
+CONDITION_SECONDS: Final = 0.25
+"""Between the conditions of two pods."""
 EVENTS_AT_ONCE: Final = 64
 """Pods that are told why they wait, of the first in the queue, after each plan."""
 NOMINATED_AT_ONCE: Final = 64
@@ -86,6 +90,8 @@ class Queue(Feature):
     """Decides whether this replica plans; `None`: it is the only one."""
     evictor: Evictor | None = None
     """`None`: nobody is evicted."""
+    conditions: PlanConditions | None = None
+    """`None`: pods do not have any."""
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     stranded: StrandedPods = field(init=False)
@@ -131,6 +137,7 @@ class Queue(Feature):
             core.config.reconcile.orphan_after,
             Leadership(send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
             Evictor(send, core.events, core.clock) if settings.evict else None,
+            PlanConditions(core.state, send, core.clock) if settings.condition else None,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -138,6 +145,9 @@ class Queue(Feature):
         if self.leadership:
             yield Round(name=f"{self.name}-lease", work=self.leadership.renew, every_seconds=RENEW_SECONDS)
         yield Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS)
+        if self.conditions:
+            write_one = partial(self.conditions.write_next, self._not_planned)
+            yield Round(name=f"{self.name}-conditions", work=write_one, every_seconds=CONDITION_SECONDS)
         yield Round(name=f"{self.name}-half-gangs", work=self.look_for_half_gangs, every_seconds=HALF_SECONDS)
 
     def report(self) -> QueueReport:
@@ -210,6 +220,8 @@ class Queue(Feature):
             self.metrics.count(PODS, ended.fate)
             if ended.fate is not Fate.SERVED:
                 self.newcomers.forget()  # others may want what was held for this pod
+            if self.conditions and ended.fate is Fate.SERVED:
+                self.conditions.bound(ended.assignment.pod.metadata.uid, ended.assignment.node)
             if ended.fate is Fate.STRANDED:
                 self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
         for pod in self.started.preempting():

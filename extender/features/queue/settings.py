@@ -24,3 +24,5 @@ class QueueSettings(Section):
     """Time for which GPUs may be kept for a gang; then another one has its turn."""
     evict: bool = True
     """Whether to evict half gangs, and pods whose planned node is gone. Needs the right to create `pods/eviction`."""
+    condition: bool = True
+    """Whether waiting pods have a condition `gputopo.dev/Planned` with the reason."""
