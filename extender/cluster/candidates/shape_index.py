@@ -213,10 +213,15 @@ def _may_have_gained(before: Shape | None, shape: Shape) -> bool:
         return False
     if before is None or before.closed is not None:
         return True
-    free_alone = {"free": shape.free, "perhaps_free": shape.perhaps_free, "doubtful": shape.doubtful}
-    has_lost_only = replace(before, **free_alone, cpu_milli=shape.cpu_milli) == shape
+    like_before = replace(
+        shape,
+        free=before.free,
+        perhaps_free=before.perhaps_free,
+        doubtful=before.doubtful,
+        cpu_milli=before.cpu_milli,
+    )
     has_more_cpu = (shape.cpu_milli or 0) > (before.cpu_milli or 0)
-    return not has_lost_only or has_more_cpu or bool(shape.free & ~before.free)
+    return like_before != before or has_more_cpu or bool(shape.free & ~before.free)
 
 
 class Order:
