@@ -16,9 +16,11 @@ from tests.cluster.installation import USERS, Installation
 from tests.cluster.judgement import assert_invariants
 from tests.cluster.objects import PODS, PRIORITIES, priority_class
 from tests.cluster.polling import eventually
+from tests.cluster.queueing import OURS, PLAIN, SETTINGS, gang, named
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
 from tests.world.kubelets import running_kubelets
+from topology.annotations import keys
 
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 
@@ -33,6 +35,22 @@ def gang_installation(binaries: Path) -> Iterator[Installation]:
     """Start one control plane for all tests here, and install gputopo there."""
     with ControlPlane(binaries, users=USERS, flags=APISERVER_FLAGS, scheduler_flags=SCHEDULER_FLAGS) as plane:
         yield Installation(plane)
+
+
+@pytest.fixture
+def gang_queue(gang_installation: Installation) -> Iterator[GpuCluster]:
+    """Lend the same with an extender that plans the queue, and a scheduler that knows of none."""
+    plane = gang_installation.plane
+    rights = gang_installation.upgraded("extender.config.queue.enabled=true")
+    try:
+        with rights, running_kubelets(plane.kubeconfig()), at_work(gang_installation, SETTINGS) as lent:
+            plane.start_scheduler({"profiles": [{"schedulerName": PLAIN}]})
+            yield lent
+            assert_invariants(plane.admin, lent.told())
+    finally:
+        for group in plane.admin.list(POD_GROUPS):
+            plane.admin.delete(f"{POD_GROUPS}/{group['metadata']['name']}")
+        sweep(plane.admin, keep=[NAMESPACE])
 
 
 @pytest.fixture
@@ -106,3 +124,20 @@ def test_a_group_of_higher_priority_evicts_whom_it_needs_and_runs(gang_cluster: 
     eventually(lambda: all(map(gang_cluster.is_running, vip)))
     left = {pod["metadata"]["name"] for pod in gang_cluster.api.list(PODS)}
     assert len(left & set(low)) == 1
+
+
+@pytest.mark.slow
+def test_the_queue_plans_a_pod_group_behind_our_gate_and_core_binds_it_whole(gang_queue: GpuCluster) -> None:
+    """Of two groups of two nodes each one fits on three nodes; the other one keeps its gates until that has ended."""
+    gang_queue.join(*(SimulatedNode(f"n{number}", "hgx-h100") for number in range(3)))
+    names = {group: named(gang(group, 2, 8, PLAIN)) for group in ("first", "second")}
+    for group in names:
+        gang_queue.api.post(POD_GROUPS, pod_group(group, 2))
+        gang_queue.submit(*(member(pod, group) for pod in gang(group, 2, 8, PLAIN)))
+    eventually(lambda: sizes_of(gang_queue, [*names]) == {"first": 2, "second": 0})
+    pods = [gang_queue.pod(name) for name in names["first"]]
+    assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][keys.PLANNED] for pod in pods)
+    assert all(gang_queue.pod(name)["spec"]["schedulingGates"] == [OURS] for name in names["second"])
+    for name in names["first"]:
+        gang_queue.complete(name)
+    eventually(lambda: sizes_of(gang_queue, [*names])["second"] == 2)
