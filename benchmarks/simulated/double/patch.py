@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from benchmarks.simulated.double.status import bad_request, unprocessable_patch
 
-_GATES: Final = "schedulingGates"
+_MERGED_LISTS: Final = (("spec", "schedulingGates", "name"), ("status", "conditions", "type"))
+"""Part of the object, field and merge key."""
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
@@ -31,23 +32,27 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(document: Any, patch: Any) -> Any:
-    """Return `document` with `patch` merged in, as a merge patch is; of a list of a pod's gates items may be deleted by name.
+    """Return `document` with `patch` merged in, as a merge patch is; gates and conditions are merged, or deleted, one by one.
 
     Other lists with a merge key are not needed here, and are replaced.
 
     >>> pod = {"spec": {"schedulingGates": [{"name": "a"}, {"name": "b"}]}}
     >>> strategic_merge_patch(pod, {"spec": {"schedulingGates": [{"$patch": "delete", "name": "a"}]}})
     {'spec': {'schedulingGates': [{'name': 'b'}]}}
+    >>> strategic_merge_patch({"status": {"conditions": [{"type": "a"}]}}, {"status": {"conditions": [{"type": "b"}]}})
+    {'status': {'conditions': [{'type': 'a'}, {'type': 'b'}]}}
     """
-    spec = patch.get("spec") if isinstance(patch, dict) else None
-    gates = spec.get(_GATES) if isinstance(spec, dict) else None
-    if gates is None:
-        return merge_patch(document, patch)
-    deleted = {gate.get("name") for gate in gates if gate.get("$patch") == "delete"}
-    set_to = {gate["name"]: gate for gate in gates if gate.get("$patch") != "delete"}
-    before = [gate for gate in document["spec"].get(_GATES) or [] if gate["name"] not in deleted | set_to.keys()]
-    merged: Any = {**(spec or {}), _GATES: [*before, *set_to.values()] or None}
-    return merge_patch(document, {**patch, "spec": merged})
+    for part, field, key in _MERGED_LISTS:
+        items = (patch.get(part) or {}).get(field) if isinstance(patch, dict) else None
+        if items is None:
+            continue
+        deleted = {item.get(key) for item in items if item.get("$patch") == "delete"}
+        set_to = {item[key]: item for item in items if item.get("$patch") != "delete"}
+        before = [
+            item for item in (document.get(part) or {}).get(field) or [] if item[key] not in deleted | set_to.keys()
+        ]
+        patch = {**patch, part: {**patch[part], field: [*before, *set_to.values()] or None}}
+    return merge_patch(document, patch)
 
 
 def json_patch(document: Any, operations: Any) -> Any:

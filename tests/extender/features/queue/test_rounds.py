@@ -122,6 +122,13 @@ async def test_what_waits_is_reported_with_its_reason_and_place(tmp_path: Path) 
         assert "waits in gputopo's queue, place 1: there is no room for it now" in await eventually(events)
         assert "notes" not in json.loads((await extender.get("/v1/inspect/pods/default/plain/why"))[1])
 
+        async def condition() -> list[Any]:
+            conditions = (await find(extender, "g0"))["status"].get("conditions", [])
+            return [item for item in conditions if item["type"] == keys.PLANNED_CONDITION]
+
+        [said] = await eventually(condition)
+        assert (said["status"], said["reason"]) == ("False", "NoRoom")
+
         async def metrics() -> str:
             page = (await extender.get("/metrics"))[1]
             return page if 'gputopo_queue_namespace_pods{pod_namespace="default"} 4.0' in page else ""
