@@ -95,7 +95,8 @@ def plan_units(
             started(unit)
             continue
         failures[unit.namespace] += 1
-        waits[unit.key] = Wait.NO_ROOM
+        is_owner = reservation is not None and unit.key == reservation.owner
+        waits[unit.key] = Wait.RESERVED if is_owner else Wait.NO_ROOM
         if reservation is None and context.may_reserve(unit):
             reservation = yield from reserve(nodes, context.places(unit), unit, context.running())
             if reservation is not None:

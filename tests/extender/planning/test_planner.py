@@ -58,6 +58,15 @@ def test_gpus_are_kept_for_the_first_gang_that_has_no_room() -> None:
     assert made.waits == {"g": Wait.RESERVED, "h": Wait.NO_ROOM, "later": Wait.NO_ROOM}
 
 
+def test_gpus_that_are_kept_already_stay_kept() -> None:
+    """Whoever is planned: a pod that has just come, or the gang itself, which still has no room."""
+    state, unit = cluster(*racks(r1=2), *busy("r1-0")), gang("g", 2, 2)
+    kept = plan(state, unit, running=[until("r1-0")]).reservation
+    context = PlanContext(NOW, lambda _: places_of(state), kept=kept)
+    made = finish(plan_units(planned_nodes(state), [gang("new", 2), unit], context))
+    assert made == QueuePlan((), kept, {"new": Wait.NO_ROOM, "g": Wait.RESERVED})
+
+
 def test_what_comes_before_the_gang_is_served_all_the_same() -> None:
     """GPUs are kept from those behind it alone."""
     state = cluster(*racks(r1=2), *busy("r1-0"))
