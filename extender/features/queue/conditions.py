@@ -1,7 +1,7 @@
 """Says on pods why they wait in the queue: the condition `gputopo.dev/Planned`, `False` with a reason, and `True` at last.
 
-It is written when the reason changes, one pod at a time, and at most once a minute for each. The place in the message is that of
-this moment. Only the first pods of the queue get one. Pods that never waited get none.
+It is written when the reason changes, one pod at a time, and to each at most once in ten seconds. The place in the message is that
+of this moment. Only the first pods of the queue get one. Pods that never waited get none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from topology.annotations import keys
 FIRST: Final = 256
 """Pods of the queue, in their order, that get a condition."""
 REMEMBERED: Final = 10_000
-QUIET_SECONDS: Final = 60.0
+QUIET_SECONDS: Final = 10.0
+"""Between two writes to one pod."""
 PLANNED: Final = "Planned"
 _MAX_CHARACTERS: Final = 1024
 

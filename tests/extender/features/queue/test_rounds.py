@@ -127,7 +127,8 @@ async def test_what_waits_is_reported_with_its_reason_and_place(tmp_path: Path) 
             return [item for item in conditions if item["type"] == keys.PLANNED_CONDITION]
 
         [said] = await eventually(condition)
-        assert (said["status"], said["reason"]) == ("False", "NoRoom")
+        assert said["status"] == "False"
+        assert said["reason"] in {"Incomplete", "NoRoom"}, "the first plan may have seen half of the gang"
 
         async def metrics() -> str:
             page = (await extender.get("/metrics"))[1]
