@@ -1,7 +1,7 @@
 """Says on pods why they wait in the queue: the condition `gputopo.dev/Planned`, `False` with a reason, and `True` at last.
 
-It is written when the reason changes, one pod at a time, and to each at most once in ten seconds. The place in the message is that
-of this moment. Only the first pods of the queue get one. Pods that never waited get none.
+It is written when the reason changes, one pod at a time, and to each at most once in ten seconds. The message has the
+place of that moment. Only the first pods of the queue get one. Pods that never waited get none.
 """
 
 from __future__ import annotations
