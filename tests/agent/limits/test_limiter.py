@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 
@@ -16,6 +15,7 @@ from agent.gpus.nvml.time_limit import NvmlCalls
 from agent.limits.level_announcement import announce_level
 from agent.limits.limiter import Backends, Limiter
 from tests.agent.limits.node import GPUS, Node, listening, share
+from tests.extender.polling import until
 from topology.node.sharing import Limits
 
 OTHER = "6b0c3f0e-0000-4000-8000-000000000002"
@@ -287,11 +287,12 @@ async def test_driver_that_hangs_holds_a_container_back_and_nobody_else(node: No
     node.pod()
     limiter = node.limiter()
     await limiter.look(GPUS)
-    limiter._nvml = NvmlCalls(0.2)
+    limiter._nvml = calls = NvmlCalls(0.2)
     node.describe("hang nvmlDeviceSetMemoryLimits_v1 0 3")
     began = time.monotonic()
     assert await limiter.before_start([share(10)]) == "NVML did not answer in time"
     await limiter.follow([share(10)])
     assert (await limiter.look(GPUS)).limits is Limits.NONE
     assert time.monotonic() - began < 3.0
-    await asyncio.sleep(3.0)  # the call that hangs is left to itself, and has to end before its library goes
+    assert calls._latest is not None
+    await until(calls._latest.done)  # the call that hangs is left to itself, and has to end before its library goes

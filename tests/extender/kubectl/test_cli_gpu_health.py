@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join
 from tests.extender.plugin import invoke
+from tests.extender.polling import until
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
 from topology.annotations.overrides import Override, Word, decode_overrides, encode_overrides
@@ -78,7 +80,9 @@ async def test_the_same_word_said_again_is_another_one(tmp_path: Path) -> None:
     async with one_node(tmp_path) as cluster:
         await cluster.run("clear-gpu", "n1", "0")
         first = (await cluster.said())["0"]
-        await asyncio.sleep(1.1)
+        moment = first.at
+        assert moment is not None
+        await until(lambda: time.time() >= moment + 1)  # moments are whole seconds
         await cluster.run("clear-gpu", "n1", "0")
         second = (await cluster.said())["0"]
     assert first.word is second.word is Word.HEALTHY
