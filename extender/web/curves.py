@@ -1,4 +1,7 @@
-"""What there was room for, as lines of a drawing 600 wide and 120 high with axes, and in words for those who do not see it."""
+"""What there was room for, as lines of a drawing with axes, and in words for those who do not see it.
+
+The drawing is 600 wide and 120 high.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from extender.telemetry.metrics import Declaration, SeriesKind
 
 REVIEWS: Final = Declaration(
     "gputopo_view_reviews",
-    "Reviews that the view sent to the API server (`token`, `access`), by answer.",
+    "Reviews for the view (`token`, `access`): `yes`, `no`, `throttled`, `failed`.",
     SeriesKind.COUNTER,
     labels=("kind", "answer"),
     values=tuple(product(("token", "access"), ("yes", "no", "throttled", "failed"))),
