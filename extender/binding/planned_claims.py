@@ -20,7 +20,7 @@ from extender.binding.ledger import swap_ledger
 from extender.binding.older_claims import drop_older_claims
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import claims_for, planned_parts, read_request, sharing_class_of
+from extender.cluster.objects.gpu_pods import claims_for, planned_parts, sharing_class_of
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.parts import Parts
 from extender.cluster.state import ClusterState
@@ -142,7 +142,7 @@ def _choose(
 
 def _parts(state: ClusterState, view: NodeView, pod: Pod, placement: Placement) -> Parts | None:
     try:
-        requested = read_request(pod, state.resource)
+        requested = state.request_of(pod)
     except RequestError:
         return None
     return planned_parts(pod, record_of(view, requested, placement))

@@ -64,18 +64,24 @@ def hear_of_bound(state: ClusterState, node: str) -> Step[bool]:
         state.pods.learn(pod)
     exist = {pod.metadata.uid for pod in pods}
     return exist.issuperset(pod.uid for pod in state.pods.bound_to(node)) and all(
-        _is_known(state, pod) for pod in pods if read_gpu_pod(pod, state.resource)
+        _is_known(state, pod) for pod in pods if _asks(state, pod)
     )
 
 
 def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
-    """Whether a Binding of this version of the pod may be under way.
+    """Whether a Binding of this version of the pod may be under way, or an allocation of its claims.
 
-    The server refuses those of gated pods, and gates never come back. Nobody sends one for a pod that is so large that it could
-    not be fenced: otherwise whoever fills a pod would keep nodes closed.
+    The server refuses Bindings of gated pods, and gates never come back. Nobody sends one for a pod that is so large that it
+    could not be fenced: otherwise whoever fills a pod would keep nodes closed.
     """
-    is_open = not has_ended(pod) and not pod.spec.scheduling_gates
-    return is_open and may_have_been_bound_by_us(pod) and read_gpu_pod(pod, state.resource) is not None
+    cached = state.pods.get(pod.metadata.uid)
+    is_open = not pod.spec.scheduling_gates or (cached is not None and cached.claimed is not None)
+    return is_open and not has_ended(pod) and may_have_been_bound_by_us(pod) and _asks(state, pod)
+
+
+def _asks(state: ClusterState, pod: Pod) -> bool:
+    cached = state.pods.get(pod.metadata.uid)
+    return read_gpu_pod(pod, state.resource, claimed=cached.claimed if cached else None) is not None
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from extender.cluster.caches.cpu import cpu_only
-from extender.cluster.objects.gpu_pods import lean
+from extender.cluster.objects.gpu_pods import lean, lean_with_claims
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.pod_demand import asked_by
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version
@@ -24,6 +24,8 @@ class PodFeed:
         if self._state.agents.is_one(pod):
             return pod
         demand = asked_by(pod, self._state.resource)
+        if self._state.claimed.has(pod):
+            return lean_with_claims(pod, demand)
         return lean(pod, demand) if demand.names_gpus else cpu_only(pod, demand)
 
     def knows(self, metadata: ObjectMeta) -> bool:
@@ -43,7 +45,7 @@ class PodFeed:
         for pod in objects:
             if self._state.agents.is_one(pod):
                 agents.append(pod)
-            if asked_by(pod, self._state.resource).names_gpus:
+            if asked_by(pod, self._state.resource).names_gpus or self._state.claimed.has(pod):
                 with_gpus.append(pod)
             yield
         self._state.agents.replaced(agents, listing)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from extender.cluster.caches.agents import SILENCE_SECONDS, AgentHeartbeats, AgentPods
 from extender.cluster.caches.budgets import Budgets
+from extender.cluster.caches.claimed_requests import ClaimedRequests
 from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
@@ -21,9 +22,10 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.conditions import NodeConditions
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import kind_of
+from extender.cluster.objects.gpu_pods import kind_of, read_request
 from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_signs import HealthWords
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.pod_indexes import PodIndexes
 from extender.cluster.pod_memory import PodMemory
@@ -34,9 +36,11 @@ from topology.annotations import keys
 from topology.annotations.records import Claim
 from topology.bandwidth.measured import Measurements
 from topology.effort import Effort, Search
+from topology.errors import RequestError
 from topology.node.model import NodeTopology
 from topology.placement.topology_classes import TopologyClasses
 from topology.request.domains import DOMAIN_LABELS, DomainLabels
+from topology.request.gpu_request import PodRequest
 from topology.value.score import Weights
 
 if TYPE_CHECKING:
@@ -72,7 +76,9 @@ class ClusterState:
         self.values = Values(self.classes, weights, self._revalued)
         self.fences = Fences()
         self.nodes = NodeCache(self.classes, self._node_changed, self.fences.missed, labels, health_words)
-        self.pods = PodCache(resource, self._pod_touched)
+        self.claimed = ClaimedRequests()
+        """What pods request by ResourceClaims."""
+        self.pods = PodCache(resource, self._pod_touched, self.claimed)
         self.agents = AgentPods(agent_namespace, self._node_touched)
         self.heartbeats = AgentHeartbeats(self._status_of, silence_seconds)
         self.cpu = CpuInUse(self._node_touched)
@@ -145,6 +151,15 @@ class ClusterState:
         """What is added up over all nodes."""
         self.refresh()
         return self._views.sums
+
+    def request_of(self, pod: Pod) -> PodRequest:
+        """Return what a pod requests, by its containers or by its ResourceClaims; raises `RequestError`."""
+        cached = self.pods.get(pod.metadata.uid)
+        if cached is None or cached.claimed is None:
+            return read_request(pod, self.resource, self.indexes.groups.words)
+        if cached.claimed.request is None:
+            raise RequestError("spec.resourceClaims", cached.claimed.refusal)
+        return cached.claimed.request
 
     def map_to_dra(self, is_mapped: bool) -> None:
         """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""

@@ -9,7 +9,6 @@ from itertools import islice
 
 from extender.cluster.candidates.openness import what_opens
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from extender.inspect.control_plane import UNKNOWN, ControlPlane, troubles
 from extender.inspect.faults import FOREIGN, Faults
@@ -172,7 +171,7 @@ def _not_understood(state: ClusterState) -> Iterator[str]:
     for pod in sorted(state.pods, key=lambda pod: pod.key):
         if pod.node is None and not pod.ended and pod.uid not in state.indexes.stand_ins:
             try:
-                read_request(pod.pod, state.resource, state.indexes.groups.words)
+                state.request_of(pod.pod)
             except RequestError:
                 yield "/".join(pod.key)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.cluster.candidates.groups import PlaceOf, fitting_for, key_of
 from extender.cluster.candidates.holds import Held
-from extender.cluster.objects.gpu_pods import owner_of, read_request
+from extender.cluster.objects.gpu_pods import owner_of
 from extender.cluster.objects.group_words import GroupKey
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.rails import RailsOfGroup
@@ -47,7 +47,7 @@ class PodContext:
         cached = state.pods.get(pod.metadata.uid)
         if cached is not None and cached.pod.json_bytes:  # kube-scheduler sends it in a text of its own
             pod = replace(pod, json_bytes=cached.pod.json_bytes)
-        read = read_request(pod, state.resource, state.indexes.groups.words)
+        read = state.request_of(pod)
         group = read.group_at_age(waited_seconds)
         if group is not None:
             group = state.indexes.groups.with_size(key_of(pod, group), group)

@@ -84,6 +84,8 @@ class GpuRequest:
     """Of its shares: those of other classes are on other GPUs."""
     same_gpu: SameGpu = SameGpu.PREFERRED
     """Whether several shares are on one GPU."""
+    by_claim: bool = False
+    """Its GPUs are devices that ResourceClaims request (DRA); only nodes whose GPUs are such devices have them."""
 
     @classmethod
     @lru_cache(maxsize=128)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from extender.cluster.caches.claimed_requests import ClaimedRequests
 from extender.cluster.caches.tombstones import Tombstone, Tombstones
 from extender.cluster.objects.gpu_pods import GpuPod, has_stopped, read_gpu_pod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
@@ -17,6 +18,7 @@ class PodCache:
     Args:
         resource: The name of the GPU resource; pods that do not ask for it are passed over.
         touched: Is called with a UID, and the nodes that the pod was and is bound to, whenever something changed.
+        claimed: What pods request by ResourceClaims.
 
     """
 
@@ -24,10 +26,12 @@ class PodCache:
         self,
         resource: str,
         touched: Callable[[str, set[str]], None],
+        claimed: ClaimedRequests | None = None,
     ) -> None:
         self.synced = False
         self._resource = resource
         self._touched = touched
+        self._claimed = claimed or ClaimedRequests()
         self._pods: dict[str, GpuPod] = {}
         self._uids: dict[tuple[str, str], str] = {}
         self._bound: dict[str, set[str]] = {}
@@ -64,6 +68,7 @@ class PodCache:
                 self._take(item, now)
         for metadata in listing.unread:
             self.unread(metadata, gone=False)
+        self._claimed.keep_only(uids)
         for missing in [pod for uid, pod in self._pods.items() if uid not in uids]:
             self._remove(missing.uid)
             self._tombstones.put(missing, gone=False)
@@ -106,6 +111,7 @@ class PodCache:
         """Take this for the last version of a pod that is gone."""
         before = self._pods.get(item.metadata.uid)
         last = self._read(item, before)
+        self._claimed.forget(item.metadata.uid)
         if last is None:
             return
         self._remove(last.uid)
@@ -115,6 +121,8 @@ class PodCache:
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read: what was known stays, unless it is the pod's last (`gone`)."""
         cached = self._pods.get(metadata.uid)
+        if gone:
+            self._claimed.forget(metadata.uid)
         if cached is None:
             self._tombstones.mention(metadata, gone=gone)
             self._touched(metadata.uid, set())
@@ -127,6 +135,12 @@ class PodCache:
         """Take in what a live reply shows; a pod that is not known is the watch's to tell."""
         if item.metadata.uid in self._pods:
             self.changed(item)
+
+    def read_again(self, uid: str) -> None:
+        """Read a pod with ResourceClaims again, of which these have changed."""
+        item, before = self._claimed.get(uid), self._pods.get(uid)
+        if item is not None and (pod := self._read(item, before)) and pod != before:
+            self._put(pod, before)
 
     def learn_gone(self, uid: str) -> None:
         """Take in that a live read found no pod of this UID; one that is still in the cache is the watch's to tell."""
@@ -177,9 +191,10 @@ class PodCache:
         return len(self._pods)
 
     def _read(self, item: Pod, before: GpuPod | None) -> GpuPod | None:
-        """Return the pod's facts. What once proved that it stopped stays so."""
+        """Return the pod's facts. What once proved that it stopped stays so, and so does what claims that are gone requested."""
         stopped = (before is not None and before.stopped) or has_stopped(item)
-        return read_gpu_pod(item, self._resource, stopped=stopped)
+        claimed = self._claimed.read(item) or (before.claimed if before else None)
+        return read_gpu_pod(item, self._resource, stopped=stopped, claimed=claimed)
 
     def _remove(self, uid: str) -> None:
         pod = self._pods.pop(uid, None)

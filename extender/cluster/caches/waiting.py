@@ -72,4 +72,4 @@ class Waiting:
 
 
 def _waits(pod: GpuPod) -> bool:
-    return pod.is_alive and pod.node is None and not pod.pod.spec.scheduling_gates and not is_stand_in(pod.pod)
+    return pod.is_alive and pod.node is None and not pod.is_gated and not is_stand_in(pod.pod)

@@ -17,11 +17,15 @@ _MAX_CHARACTERS: Final = 80
 """Of a label or taint that is shown."""
 
 
-def is_plain(pod: Pod) -> bool:
-    """Whether labels and taints, and what nodes have left, are all that says where the pod may be, or had better be."""
+def is_plain(pod: Pod, *, with_claims: bool = False) -> bool:
+    """Whether labels and taints, and what nodes have left, are all that says where the pod may be, or had better be.
+
+    `with_claims`: whether its ResourceClaims are part of what is planned for it.
+    """
     spec = pod.spec
     bound = (volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes or ())
-    return not (spec.affinity or spec.topology_spread_constraints or spec.resource_claims or any(bound))
+    has_claims = bool(spec.resource_claims) and not with_claims
+    return not (spec.affinity or spec.topology_spread_constraints or has_claims or any(bound))
 
 
 def may_go(pod: Pod, node: Node) -> bool:

@@ -58,6 +58,23 @@ _GATED = PodCondition("PodScheduled", "False", "SchedulingGated")
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedRequest:
+    """What a pod requests by ResourceClaims that a feature allocates, as of one version of the pod and of its claims."""
+
+    request: PodRequest | None
+    """`None`: nobody can serve it as it is."""
+    refusal: str = ""
+    """Why not."""
+    is_allocated: bool = False
+    """Whether all of these claims have devices; kube-scheduler cannot place the pod before."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it requests."""
+        return self.request.request.gpus if self.request else 0
+
+
+@dataclass(frozen=True, slots=True)
 class GpuPod:
     """A pod that asks for GPUs, as of one version of it."""
 
@@ -76,6 +93,8 @@ class GpuPod:
     """What of them an init container needs beyond the containers after it; its kubelet does not list that."""
     cpu_milli: int = 0
     """What it takes of its node's CPU."""
+    claimed: ClaimedRequest | None = None
+    """What it requests by ResourceClaims; `None`: nothing."""
 
     @property
     def uid(self) -> str:
@@ -93,19 +112,25 @@ class GpuPod:
         return not has_ended(self.pod) and self.pod.metadata.deletion_timestamp is None
 
     @property
+    def awaits_allocation(self) -> bool:
+        """Whether it has claims without devices that only a feature allocates: that keeps it back as a gate of ours does."""
+        return self.claimed is not None and not self.claimed.is_allocated and self.node is None
+
+    @property
     def is_gated(self) -> bool:
         """Whether somebody keeps it from being scheduled."""
-        return self.is_alive and self.node is None and bool(self.pod.spec.scheduling_gates)
+        is_kept_back = bool(self.pod.spec.scheduling_gates) or self.awaits_allocation
+        return self.is_alive and self.node is None and is_kept_back
 
     @property
     def has_plan_gate(self) -> bool:
         """Whether it waits in the queue, perhaps behind gates of others, too."""
-        return self.is_gated and keys.PLAN_GATE in _gates(self.pod)
+        return self.is_gated and (keys.PLAN_GATE in _gates(self.pod) or self.awaits_allocation)
 
     @property
     def awaits_plan(self) -> bool:
         """Whether nothing but the queue keeps it from being scheduled."""
-        return self.is_gated and _gates(self.pod) == {keys.PLAN_GATE}
+        return self.has_plan_gate and _gates(self.pod) <= {keys.PLAN_GATE}
 
     @property
     def waits_for_plan(self) -> str:
@@ -116,8 +141,9 @@ class GpuPod:
 
     @property
     def directed_to(self) -> str | None:
-        """The node that the queue has sent it to, when it opened the gate."""
-        return None if self.pod.spec.scheduling_gates else (self.pod.metadata.annotations or {}).get(keys.PLANNED)
+        """The node that the queue has sent it to, when it opened the gate, unless it waits for another plan since."""
+        is_kept_back = bool(self.pod.spec.scheduling_gates) or self.awaits_allocation
+        return None if is_kept_back else (self.pod.metadata.annotations or {}).get(keys.PLANNED)
 
     @property
     def pinned_to(self) -> str | None:
@@ -225,9 +251,13 @@ def _annotations_have_place(pod: Pod) -> bool:
     return sum(len(key.encode()) + len(text.encode()) for key, text in others) <= MAX_ANNOTATION_BYTES - _OURS_BYTES
 
 
-def read_gpu_pod(pod: Pod, resource: str = keys.GPU_RESOURCE, *, stopped: bool = False) -> GpuPod | None:
+def read_gpu_pod(
+    pod: Pod, resource: str = keys.GPU_RESOURCE, *, stopped: bool = False, claimed: ClaimedRequest | None = None
+) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     asked = asked_by(pod, resource)
+    if claimed is not None:
+        return GpuPod(pod, claimed.gpus, _placed(pod), stopped, cpu_milli=asked.cpu_milli, claimed=claimed)
     if asked.gpus is None and asked.is_readable:
         return None
     return GpuPod(
@@ -288,6 +318,21 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
 
 def _is_movable(metadata: ObjectMeta) -> bool:
     return (metadata.annotations or {}).get(keys.MOVABLE) == "true"
+
+
+def lean_with_claims(pod: Pod, asked: PodDemand) -> Pod:
+    """Return the same of a pod with ResourceClaims, with what says which they are, also after it is bound."""
+    kept, spec = lean(pod, asked), pod.spec
+    return msgspec.structs.replace(
+        kept,
+        spec=msgspec.structs.replace(
+            kept.spec,
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            resource_claims=spec.resource_claims,
+        ),
+        status=msgspec.structs.replace(kept.status, resource_claim_statuses=pod.status.resource_claim_statuses),
+    )
 
 
 def _gates(pod: Pod) -> set[object]:

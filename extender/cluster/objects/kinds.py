@@ -42,11 +42,21 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
+class ContainerClaim(msgspec.Struct, frozen=True, gc=False):
+    """One of the pod's ResourceClaims that a container uses, or one request of it."""
+
+    name: str = ""
+    """As in the pod's `resourceClaims`."""
+    request: str = ""
+
+
 class ResourceRequirements(msgspec.Struct, frozen=True, gc=False):
     """Quantities as Kubernetes writes them."""
 
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
+    claims: list[ContainerClaim] | None = None
+    """Kept only where a feature allocates ResourceClaims."""
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -108,6 +118,21 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
 
+class PodClaim(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A ResourceClaim of a pod: an existing one, or one that is made for the pod from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaimStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Which ResourceClaim was made for a pod from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a pod asks for and where it is."""
 
@@ -128,7 +153,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     tolerations: list[Toleration] | None = None
     affinity: AffinityRules | None = None
     topology_spread_constraints: list[Present] | None = None
-    resource_claims: list[Present] | None = None
+    resource_claims: list[PodClaim] | None = None
     volumes: list[Volume] | None = None
 
 
@@ -167,6 +192,8 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     init_container_statuses: list[ContainerStatus] | None = None
     start_time: str | None = None
     """When its kubelet has taken it."""
+    resource_claim_statuses: list[PodClaimStatus] | None = None
+    """Kept only where a feature allocates ResourceClaims."""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):

@@ -306,7 +306,8 @@ class StartedUnits:
         pod, view = self.state.pods.get(uid), self.state.views.get(assignment.node)
         if pod is None or not pod.awaits_plan or view is None:
             return False
-        if not (is_plain(pod.pod) and may_go(pod.pod, view.node)):  # users may narrow a gated pod
+        is_planned_whole = is_plain(pod.pod, with_claims=pod.claimed is not None)
+        if not (is_planned_whole and may_go(pod.pod, view.node)):  # users may narrow a gated pod
             return False
         if assignment.request.is_share or view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)

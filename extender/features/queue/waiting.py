@@ -175,7 +175,7 @@ def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | No
         context = PodContext.read(state, pod.pod, now)
     except RequestError as error:
         return NotPlanned(WaitReason.UNREADABLE, str(error))
-    if not is_plain(pod.pod):
+    if not is_plain(pod.pod, with_claims=pod.claimed is not None):
         words = "the queue plans no pods with affinity, topology spread constraints, resource claims or volume claims"
         return NotPlanned(WaitReason.CONSTRAINTS, words)
     wanted = PendingPod(pod.pod, context.request, tuple(context.away(state)))
