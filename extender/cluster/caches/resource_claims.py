@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.cluster.caches.resource_slices import ResourceSlices
-from extender.cluster.objects.devices import ClaimStatus, ResourceClaim
+from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 
@@ -75,8 +75,8 @@ class ResourceClaims:
     def keep(claim: ResourceClaim) -> ResourceClaim:
         """Return what is read of a claim later; of most that is next to nothing."""
         metadata = claim.metadata
-        name = ObjectMeta(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
-        return ResourceClaim(name, claim.status if claim.held else ClaimStatus())
+        name = ClaimMeta(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+        return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all claims that exist."""

@@ -1,4 +1,4 @@
-"""The parts of DRA's objects that we read: which devices a ResourceClaim holds, and which GPUs a ResourceSlice says these are.
+"""The parts of DRA's objects that we read: what a ResourceClaim requests and holds, and what a ResourceSlice says of devices.
 
 Both are of `resource.k8s.io/v1`. Everything else in them is skipped unparsed.
 """
@@ -9,14 +9,13 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
 CLAIMS_PATH: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 SLICES_PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 SLICES_SELECTOR: Final = f"spec.driver={DRIVER}"
-_KEEPS_PODS_AWAY: Final = ("NoSchedule", "NoExecute")
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,18 +59,42 @@ class Allocation(msgspec.Struct, frozen=True, rename="camel"):
 
     devices: Results = Results()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
 
 
-class ClaimStatus(msgspec.Struct, frozen=True):
+class Consumer(msgspec.Struct, frozen=True):
+    """A pod, as a rule, that may use a claim."""
+
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What has become of a claim."""
 
     allocation: Allocation | None = None
+    reserved_for: list[Consumer] | None = None
+
+
+class ClaimMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
+    """`metadata` of a claim."""
+
+    finalizers: list[str] | None = None
+
+
+class ClaimSpec(msgspec.Struct, frozen=True):
+    """What a claim requests."""
+
+    devices: dict[str, object] | None = None
+    """As it is written: `extender.features.dra` reads it, and refuses what it does not know."""
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
     """A claim for devices."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ClaimMeta = ClaimMeta()
+    spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
     @property
@@ -96,18 +119,37 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return names.pop() if len(names) == 1 and len(terms) == 1 else None
 
 
-class Text(msgspec.Struct, frozen=True):
-    """An attribute of which the text is read."""
+class Attribute(msgspec.Struct, frozen=True, rename={"integer": "int", "boolean": "bool"}):
+    """One of the values is set; lists are of Kubernetes 1.36 and later."""
 
     string: str | None = None
+    integer: int | None = None
+    boolean: bool | None = None
+    version: str | None = None
+    strings: list[str] | None = None
+    ints: list[int] | None = None
+    bools: list[bool] | None = None
+    versions: list[str] | None = None
 
 
-class Attributes(msgspec.Struct, frozen=True):
-    """Those of a device that name a GPU."""
+class Capacity(msgspec.Struct, frozen=True):
+    """How much of something a device has, or what of a counter it takes."""
 
-    uuid: Text | None = None
-    parent_uuid: Text | None = msgspec.field(name="parentUUID", default=None)
-    """Of the GPU that a MIG device is a slice of."""
+    value: str | int = "0"
+
+
+class CounterSet(msgspec.Struct, frozen=True):
+    """What devices of a pool share."""
+
+    name: str = ""
+    counters: dict[str, Capacity] | None = None
+
+
+class CounterConsumption(msgspec.Struct, frozen=True, rename="camel"):
+    """What a device takes of a counter set."""
+
+    counter_set: str = ""
+    counters: dict[str, Capacity] | None = None
 
 
 class DeviceTaint(msgspec.Struct, frozen=True):
@@ -120,33 +162,55 @@ class DeviceTaint(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
+    @property
+    def keeps_pods_away(self) -> bool:
+        """Whether pods need a toleration."""
+        return self.effect in KEEPS_AWAY
 
-class Device(msgspec.Struct, frozen=True):
+
+class Device(msgspec.Struct, frozen=True, rename="camel"):
     """A GPU, or a slice of one."""
 
     name: str = ""
-    attributes: Attributes | None = None
+    attributes: dict[str, Attribute] | None = None
+    capacity: dict[str, Capacity] | None = None
+    consumes_counters: list[CounterConsumption] | None = None
     taints: list[DeviceTaint] | None = None
+    allow_multiple_allocations: bool | None = None
+    """Several claims may share it."""
+    binding_conditions: list[str] | None = None
+    """It is ready only some time after its allocation."""
+
+    def text(self, attribute: str) -> str | None:
+        """Return the text of an attribute of the driver's own domain."""
+        named = (self.attributes or {}).get(attribute)
+        return named.string if named else None
 
     @property
     def gpu(self) -> str | None:
-        """UUID of the GPU; `None` where nobody says."""
-        uuid = self.attributes and (self.attributes.parent_uuid or self.attributes.uuid)
-        return uuid.string if uuid else None
+        """UUID of the GPU, of a slice that of the GPU which it is part of; `None` where nobody says."""
+        return self.text("parentUUID") or self.text("uuid")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a GPU, and no slice of one."""
+        return self.text("uuid") is not None and self.text("parentUUID") is None
 
     @property
     def taint(self) -> str | None:
         """What keeps pods off the whole GPU."""
-        if self.attributes is None or self.attributes.parent_uuid:
+        if self.attributes is None or "parentUUID" in self.attributes:
             return None
-        return next((str(taint) for taint in self.taints or () if taint.effect in _KEEPS_PODS_AWAY), None)
+        return next((str(taint) for taint in self.taints or () if taint.keeps_pods_away), None)
 
 
-class Pool(msgspec.Struct, frozen=True):
+class Pool(msgspec.Struct, frozen=True, rename="camel"):
     """All devices that are published together; only slices of the newest generation count."""
 
     name: str = ""
     generation: int = 0
+    resource_slice_count: int = 1
+    """Slices of the newest generation, once all are there."""
 
 
 class SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -156,6 +220,7 @@ class SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     pool: Pool = Pool()
     devices: list[Device] | None = None
+    shared_counters: list[CounterSet] | None = None
 
 
 class ResourceSlice(msgspec.Struct, frozen=True):
