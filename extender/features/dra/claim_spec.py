@@ -1,0 +1,127 @@
+"""What we read of ResourceClaims, their templates and DeviceClasses; a field that is not known here is an error.
+
+Other objects are read leniently. What a claim requests is not: a field that we skip could say that a device does not suit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from extender.cluster.objects.kinds import ObjectMeta
+
+OUR_CLASS: Final = "gpus.gputopo.dev"
+MAX_DEVICES: Final = 32
+"""Of one claim; the API server refuses an allocation with more."""
+MAX_SELECTORS: Final = 32
+"""Of a request, of a class; as Kubernetes has it."""
+MAX_ALTERNATIVES: Final = 8
+"""Of one `firstAvailable`, as Kubernetes has it."""
+MATCHES_NOTHING: Final = "false"
+"""The selector that keeps kube-scheduler from allocating devices of our class."""
+
+
+class CelSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An expression over one device."""
+
+    expression: str
+
+
+class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a device has to be."""
+
+    cel: CelSelector
+
+
+class DeviceToleration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """A device taint that a request puts up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Exactly(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Devices of one class."""
+
+    device_class_name: str = ""
+    selectors: list[Selector] | None = None
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: list[DeviceToleration] | None = None
+    capacity: dict[str, object] | None = None
+
+
+class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One of the requests of which the first that can be met is."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: list[Selector] | None = None
+    allocation_mode: str = ""
+    count: int = 0
+    tolerations: list[DeviceToleration] | None = None
+    capacity: dict[str, object] | None = None
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One request of a claim: either of the two is set."""
+
+    name: str = ""
+    exactly: Exactly | None = None
+    first_available: list[Alternative] | None = None
+
+
+class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What the devices of some requests have in common."""
+
+    requests: list[str] | None = None
+    """None: all of the claim."""
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters for a driver; copied and never read."""
+
+    driver: str = ""
+    parameters: object = None
+
+
+class ClaimConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Configuration of a claim's devices, or of those of some requests."""
+
+    requests: list[str] | None = None
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`spec.devices` of a claim."""
+
+    requests: list[Request] | None = None
+    constraints: list[Constraint] | None = None
+    config: list[ClaimConfiguration] | None = None
+
+
+class ClassConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Configuration of all devices of a class."""
+
+    opaque: OpaqueConfiguration | None = None
+
+
+class ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a DeviceClass says."""
+
+    selectors: list[Selector] | None = None
+    config: list[ClassConfiguration] | None = None
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """A DeviceClass, which is ours if it has our name."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClassSpec = ClassSpec()
