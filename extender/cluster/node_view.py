@@ -95,6 +95,8 @@ class NodeView:
     """GPUs that it publishes, and another node may own."""
     set_aside: str | None = None
     """Why pods that tolerate no special taint do not go there; what is free there is counted apart."""
+    by_claim: bool = False
+    """Its GPUs are for pods that request them by ResourceClaims."""
 
     @property
     def name(self) -> str:
@@ -109,7 +111,7 @@ class NodeView:
     @property
     def plugin_chooses(self) -> bool:
         """Whether NVIDIA's device plugin chooses the GPUs there, as the node's agent says."""
-        return _plugin_chooses(self.payloads)
+        return _plugin_chooses(self.payloads, by_claim=self.by_claim)
 
     @property
     def settled(self) -> bool:
@@ -339,7 +341,8 @@ def derive(
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
-    sharers = _sharers(observed, evidence) if observed and observed.shared and not _plugin_chooses(payloads) else {}
+    plugin_chooses = _plugin_chooses(payloads, by_claim=surroundings.by_claim)
+    sharers = _sharers(observed, evidence) if observed and observed.shared and not plugin_chooses else {}
     in_question = _in_question(pods, payloads, standing_claims)
     silicon = silicon_of(gpus, standing_claims)
     is_here = partial(_is_here, frozenset(devices), devices, silicon)
@@ -348,12 +351,13 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
-    dra, foreign = surroundings.dra, observed.foreign_processes if observed else ()
+    dra = surroundings.dra.without_ours({(claim.gpu, claim.uid) for claim in standing_claims})
+    foreign = observed.foreign_processes if observed else ()
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *surroundings.not_owned})
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0
-    if gpus and across and _plugin_chooses(payloads):
+    if gpus and across and plugin_chooses:
         blindly = chosen_blindly(gpus, across & fit & ~mask_of(devices, taken | claimed))
     usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
     free = usable & ~excluded_devices(devices, silicon, claimed)
@@ -381,6 +385,7 @@ def derive(
         dra=dra,
         not_owned=surroundings.not_owned,
         set_aside=surroundings.set_aside,
+        by_claim=surroundings.by_claim,
     )
 
 
@@ -421,7 +426,7 @@ def _shape(
 ) -> Shape:
     """Return the node's shape; closed nodes of one class are alike, whatever is free there."""
     gpus, cpu_milli = payloads.topology.value, surroundings.free_cpu_milli
-    plugin = payloads.device_plugin
+    plugin = None if surroundings.by_claim else payloads.device_plugin
     topology_class = gpus.topology_class if gpus else None
     if closed := why_closed(node, payloads, holdings, surroundings):
         return Shape(topology_class, 0, closed)
@@ -430,7 +435,7 @@ def _shape(
         free,
         doubtful=doubtful & free,
         hidden=hidden_gpus(holdings),
-        plugin_chooses=_plugin_chooses(payloads),
+        plugin_chooses=_plugin_chooses(payloads, by_claim=surroundings.by_claim),
         topology_manager=plugin.topology_manager if plugin else None,
         perhaps_free=_perhaps_free(payloads, plugin, holders, holdings, uses)
         if plugin and plugin.topology_manager
@@ -440,6 +445,7 @@ def _shape(
         hidden_slices=hidden_slices(holdings),
         shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
         claims_left=left,
+        by_claim=surroundings.by_claim,
     )
 
 
@@ -456,9 +462,9 @@ def _strategy(payloads: NodePayloads) -> MigStrategy:
     return plugin.mig if plugin and gpus and gpus.topology_class.node.slices else MigStrategy.NONE
 
 
-def _plugin_chooses(payloads: NodePayloads) -> bool:
+def _plugin_chooses(payloads: NodePayloads, *, by_claim: bool) -> bool:
     plugin = payloads.device_plugin
-    return plugin is not None and plugin.mode is Mode.OBSERVE
+    return plugin is not None and plugin.mode is Mode.OBSERVE and not by_claim
 
 
 def _perhaps_free(

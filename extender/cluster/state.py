@@ -83,7 +83,7 @@ class ClusterState:
         self.heartbeats = AgentHeartbeats(self._status_of, silence_seconds)
         self.cpu = CpuInUse(self._node_touched)
         self.budgets = Budgets()
-        self.claims = ResourceClaims(self._node_touched)
+        self.claims = ResourceClaims(self._node_touched, self._claim_touched)
         """Of DRA; where nobody reads them there are none."""
         self.indexes = PodIndexes(self.nodes.locations, group_words, scheduler_names)
         self.holds = Holds()
@@ -242,6 +242,10 @@ class ClusterState:
     def _status_of(self, name: str) -> str | None:
         cached = self.nodes.get(name)
         return (cached.payloads.status.text or "") if cached else None
+
+    def _claim_touched(self, pod: str) -> None:
+        """Take note that a ResourceClaim of a pod has changed: so does the standing of what its ledgers say."""
+        self._views.outdated(self._views.claimed_on(pod))
 
     def _pod_touched(self, uid: str, nodes: set[str]) -> None:
         self._views.outdated(nodes)

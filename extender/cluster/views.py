@@ -120,7 +120,7 @@ class Views:
             self._index_claims(name, before, None)
             self._fences.mended(name)
             return
-        evidence = Evidence(cached, sources.pods, sources.first_reports, self.later_reports)
+        evidence = Evidence(cached, sources.pods, sources.first_reports, self.later_reports, sources.claims)
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(cached)
         view = derive(cached.node, cached.payloads, bound, evidence, surroundings)
         self.by_name[name] = view
@@ -137,6 +137,8 @@ class Views:
 
     def _surroundings(self, cached: KnownNode) -> Surroundings:
         name, gpus = cached.name, cached.payloads.topology.value
+        is_offered = cached.node.offers(self._resource)
+        by_claim = not is_offered and self._sources.claims.allocates_on(name)
         not_owned = self._publishers.not_owned(name)
         return Surroundings(
             is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
@@ -144,7 +146,8 @@ class Views:
             agent_is_silent=self._sources.heartbeats.is_silent(name),
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),
-            is_left_to_dra=self._is_mapped_to_dra and not cached.node.offers(self._resource),
+            is_left_to_dra=self._is_mapped_to_dra and not is_offered and not by_claim,
+            by_claim=by_claim,
             free_cpu_milli=self._sources.cpu.free_milli(cached.node),
             signs=cached.signs,
             dra=self._sources.claims.on(name),

@@ -56,7 +56,7 @@ class NodesOfCluster:
     def lets(self, pod: Pod, node: str, demand: HostDemand) -> bool:
         """Whether labels, taints, CPU and memory let the pod go there."""
         item = self.state.views[node].node
-        if not may_go(pod, item):
+        if not (may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node)):
             return False
         free, free_memory = self.state.cpu.free_milli(item), self._free_memory_of(item)
         has_cpu = free is None or demand.cpu_milli <= free

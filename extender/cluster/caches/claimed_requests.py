@@ -20,6 +20,8 @@ class ClaimedRequests:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         """The feature's; `None`: nobody allocates ResourceClaims here."""
+        self.fits: Callable[[str, str], bool] = lambda uid, node: True
+        """Whether all free devices of a node suit a pod, by its UID: the planner chooses among them by links alone."""
         self._pods: dict[str, Pod] = {}
         """By UID, in the newest version; also those whose claims do not exist yet."""
 
@@ -37,6 +39,20 @@ class ClaimedRequests:
     def get(self, uid: str) -> Pod | None:
         """Return a pod with claims by UID."""
         return self._pods.get(uid)
+
+    def naming(self, namespace: str, claim: str) -> list[str]:
+        """Return the UIDs of the pods that name an existing claim."""
+        return [
+            uid
+            for uid, pod in self._pods.items()
+            if pod.metadata.namespace == namespace
+            and any(named.resource_claim_name == claim for named in pod.spec.resource_claims or ())
+        ]
+
+    @property
+    def uids(self) -> list[str]:
+        """UIDs of all pods with claims."""
+        return [*self._pods]
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone."""

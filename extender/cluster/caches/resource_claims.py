@@ -6,11 +6,11 @@ of which nobody tells the GPU may be any of the node's. So it is told, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from extender.cluster.caches.resource_slices import ResourceSlices
+from extender.cluster.caches.resource_slices import Hearer, ResourceSlices
 from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
@@ -30,6 +30,19 @@ class NodeDevices:
     """UUID → the driver's taint that keeps pods off."""
     is_unheard: bool = False
     """Devices are published there, and what claims hold of them is not known just now."""
+    pods: Mapping[str, str] = field(default_factory=dict)
+    """Claim that we have allocated → UID of the pod for which it was made."""
+
+    def without_ours(self, claimed: Container[tuple[str, str]]) -> NodeDevices:
+        """Return the same without what claims of ours hold for pods that the ledger names, too: `claimed` are UUIDs and UIDs."""
+        if not self.pods:
+            return self
+        held = {
+            gpu: claims
+            for gpu, claims in self.held.items()
+            if not all((gpu, self.pods.get(claim, "")) in claimed for claim in claims)
+        }
+        return replace(self, held=held)
 
     def missing(self, uuids: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """Return the claims, each with what it holds, that hold none of these GPUs for all that is known."""
@@ -47,6 +60,8 @@ class _Holds:
     claim: str
     devices: tuple[tuple[str, str, str], ...]
     """Node, pool and name of each device."""
+    pod: str = ""
+    """UID of the pod that it was made for, where we allocate it."""
 
 
 class ResourceClaims:
@@ -54,15 +69,21 @@ class ResourceClaims:
 
     Args:
         touched: Is called with the name of each node of which something changed.
+        pod_touched: Is called with the UID of a pod for which we allocate a claim, when that has changed.
 
     """
 
-    def __init__(self, touched: Callable[[str], None]) -> None:
+    def __init__(self, touched: Callable[[str], None], pod_touched: Callable[[str], None] = lambda uid: None) -> None:
         self.slices = ResourceSlices(self._pool_touched)
         """What the driver publishes; lists and events of that go there."""
         self.trouble: str | None = None
         """Why claims are not read, where they should be."""
+        self.allocated_here: Callable[[ResourceClaim], bool] | None = None
+        """Whether a feature allocates a claim; `None`: there is no such feature, and nodes of DRA are closed."""
+        self.hearers: list[Hearer[ResourceClaim]] = []
+        """Features that keep whole claims; they hear of each change after this cache has."""
         self._touched = touched
+        self._pod_touched = pod_touched
         self._is_heard = False
         self._claims: dict[str, _Holds] = {}
         """By UID."""
@@ -70,12 +91,21 @@ class ResourceClaims:
         """Node → UIDs of the claims that hold devices there."""
         self._of: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
+        self._for: dict[str, set[str]] = {}
+        """Pod → UIDs of the claims that we allocate for it, whether they hold anything or not."""
 
-    @staticmethod
-    def keep(claim: ResourceClaim) -> ResourceClaim:
+    def keep(self, claim: ResourceClaim) -> ResourceClaim:
         """Return what is read of a claim later; of most that is next to nothing."""
+        if self.allocated_here and self.allocated_here(claim):
+            return claim
         metadata = claim.metadata
-        name = ClaimMeta(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+        name = ClaimMeta(
+            metadata.name,
+            metadata.namespace,
+            metadata.uid,
+            metadata.resource_version,
+            owner_references=metadata.owner_references if self.allocated_here else None,
+        )
         return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
@@ -84,23 +114,28 @@ class ResourceClaims:
         for uid in [uid for uid in self._claims if uid not in uids]:
             self._put(uid, None)
         for item in objects:
-            self.changed(item)
+            self._take(item)
+        for hearer in self.hearers:
+            hearer.replaced(objects, listing)
 
     def changed(self, item: ResourceClaim) -> None:
         """Take this for the newest version of a claim; one that was deallocated holds nothing any more."""
-        node, held = item.node, item.held
-        # NVIDIA names pools after nodes.
-        devices = tuple((node or result.pool, result.pool, result.device) for result in held)
-        self._put(item.metadata.uid, _Holds(item.name, devices) if devices else None)
+        self._take(item)
+        for hearer in self.hearers:
+            hearer.changed(item)
 
     def deleted(self, item: ResourceClaim) -> None:
         """Take this for the last version of a claim that is gone."""
         self._put(item.metadata.uid, None)
+        for hearer in self.hearers:
+            hearer.deleted(item)
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read: what was known stays, unless it is the claim's last."""
         if gone:
             self._put(metadata.uid, None)
+        for hearer in self.hearers:
+            hearer.unread(metadata, gone=gone)
 
     def hear(self, is_heard: bool) -> None:
         """Take note of whether claims and slices are heard of as they change."""
@@ -113,11 +148,13 @@ class ResourceClaims:
         uids = self._on.get(node, ())
         if not uids and not self.slices.has(node):
             return NOTHING
-        held, unmatched = dict[str, set[str]](), set[tuple[str, str]]()
+        held, unmatched, pods = dict[str, set[str]](), set[tuple[str, str]](), dict[str, str]()
         for holds in (self._claims[uid] for uid in uids):
             for pool, device in ((pool, device) for where, pool, device in holds.devices if where == node):
                 if gpu := self.slices.gpu(pool, device):
                     held.setdefault(gpu, set()).add(holds.claim)
+                    if holds.pod:
+                        pods[holds.claim] = holds.pod
                 else:
                     unmatched.add((holds.claim, device))
         return NodeDevices(
@@ -125,7 +162,31 @@ class ResourceClaims:
             tuple(sorted(unmatched)),
             self.slices.taints(node),
             is_unheard=not self._is_heard,
+            pods=pods,
         )
+
+    def allocates_on(self, node: str) -> bool:
+        """Whether a feature allocates claims for the node's devices."""
+        return self.allocated_here is not None and self.slices.has(node)
+
+    def may_hold(self, pod: str, gpu: str) -> bool:
+        """Whether a claim that we allocate for a pod holds the GPU, or nothing as far as is known: it may be under way."""
+        holds = [self._claims[uid].devices for uid in self._for.get(pod, ())]
+        return any(not devices or gpu in self._gpus(devices) for devices in holds)
+
+    def holds(self, pod: str, gpu: str) -> bool:
+        """Whether a claim that we allocate for a pod holds the GPU."""
+        return any(gpu in self._gpus(self._claims[uid].devices) for uid in self._for.get(pod, ()))
+
+    def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
+        return {self.slices.gpu(pool, device) for _, pool, device in devices}
+
+    def _take(self, item: ResourceClaim) -> None:
+        node, held = item.node, item.held
+        pod = item.pod if self.allocated_here and self.allocated_here(item) else ""
+        # NVIDIA names pools after nodes.
+        devices = tuple((node or result.pool, result.pool, result.device) for result in held)
+        self._put(item.metadata.uid, _Holds(item.name, devices, pod) if devices or pod else None)
 
     def _pool_touched(self, pool: str, nodes: set[str]) -> None:
         holders = (self._claims[uid] for uid in self._of.get(pool, ()))
@@ -141,6 +202,10 @@ class ResourceClaims:
         for index, position in ((self._on, 0), (self._of, 1)):
             _move(index, uid, {device[position] for device in old}, {device[position] for device in new})
         self._touch({node for node, _, _ in (*old, *new)})
+        pods = {holds.pod for holds in (before,) if holds and holds.pod}, {after.pod} if after and after.pod else set()
+        _move(self._for, uid, *pods)
+        for pod in sorted(pods[0] | pods[1]):
+            self._pod_touched(pod)
 
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):

@@ -8,10 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
+from typing import Protocol, TypeVar
 
 from extender.cluster.objects.devices import DRIVER, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
+
+Item_contra = TypeVar("Item_contra", contravariant=True)
+
+
+class Hearer(Protocol[Item_contra]):
+    """A feature's cache of whole objects of DRA."""
+
+    def replaced(self, objects: Sequence[Item_contra], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that `listing` names, for all that exist."""
+
+    def changed(self, item: Item_contra) -> None:
+        """Take this for the newest version of an object."""
+
+    def deleted(self, item: Item_contra) -> None:
+        """Take this for the last version of an object that is gone."""
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version of which no more can be told; `gone`: it is the object's last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,8 @@ class ResourceSlices:
     """
 
     def __init__(self, touched: Callable[[str, set[str]], None]) -> None:
+        self.hearers: list[Hearer[ResourceSlice]] = []
+        """Features that keep whole slices; they hear of each change after this cache has."""
         self._touched = touched
         self._slices: dict[str, _Slice] = {}
         self._pools: dict[str, set[str]] = {}
@@ -60,20 +81,28 @@ class ResourceSlices:
         for name in [name for name in self._slices if name not in names]:
             self._put(name, None)
         for item in objects:
-            self.changed(item)
+            self._take(item)
+        for hearer in self.hearers:
+            hearer.replaced(objects, listing)
 
     def changed(self, item: ResourceSlice) -> None:
         """Take this for the newest version of a slice."""
-        self._put(item.metadata.name, _Slice.of(item) if item.spec.driver == DRIVER else None)
+        self._take(item)
+        for hearer in self.hearers:
+            hearer.changed(item)
 
     def deleted(self, item: ResourceSlice) -> None:
         """Take this for the last version of a slice that is gone."""
         self._put(item.metadata.name, None)
+        for hearer in self.hearers:
+            hearer.deleted(item)
 
     def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
         """Take note of a version that cannot be read: what was known stays, unless it is the slice's last."""
         if gone:
             self._put(metadata.name, None)
+        for hearer in self.hearers:
+            hearer.unread(metadata, gone=gone)
 
     def gpu(self, pool: str, device: str) -> str | None:
         """Return the UUID of a device's GPU; `None` where nobody says."""
@@ -105,6 +134,9 @@ class ResourceSlices:
         slices = [self._slices[name] for name in sorted(self._pools.get(pool, ()))]
         newest = max((resource_slice.generation for resource_slice in slices), default=0)
         return (resource_slice for resource_slice in slices if resource_slice.generation == newest)
+
+    def _take(self, item: ResourceSlice) -> None:
+        self._put(item.metadata.name, _Slice.of(item) if item.spec.driver == DRIVER else None)
 
     def _put(self, name: str, after: _Slice | None) -> None:
         before = self._slices.pop(name, None)

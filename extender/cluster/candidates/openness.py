@@ -26,6 +26,7 @@ AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
+NOT_BY_CLAIM = "GPUs of the node are not handed out by DRA"
 UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU that is"
 CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
 MIG_CHANGES = "MIG manager is changing the node's slices"
@@ -43,6 +44,7 @@ _REMEDIES = (
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones are not served"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (NOT_BY_CLAIM, "its DRA driver has to publish them, and no device plugin to offer them"),
     (UNKNOWN_DEVICE, "its DRA driver has to publish the UUID; kubectl gputopo node names claim and device"),
     (CLAIMS_UNHEARD, "the extender has to hear of them again; see its log"),
     (MIG_CHANGES, f"it opens when the label {MIG_STATE} says that it has ended"),
@@ -72,6 +74,8 @@ class Surroundings:
     """It was ready less than a minute ago."""
     is_left_to_dra: bool = False
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
+    by_claim: bool = False
+    """No device plugin offers its GPUs, and a feature allocates ResourceClaims for them."""
     free_cpu_milli: int | None = None
     """CPU that no pod there has asked for; `None`: nobody knows."""
     signs: tuple[Sign, ...] = ()
@@ -125,7 +129,7 @@ def _closed_by_agent(payloads: NodePayloads, surroundings: Surroundings) -> str 
         return AGENT_SILENT
     if plugin is not None and plugin.mode is Mode.ENFORCE and not plugin.ready:
         return PLUGIN_NOT_READY
-    return NONE_WHOLE if status and _is_none_offered_whole(status.gpus) else None
+    return NONE_WHOLE if status and not surroundings.by_claim and _is_none_offered_whole(status.gpus) else None
 
 
 def _closed_by_claims(payloads: NodePayloads, devices: NodeDevices) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from extender.cluster.candidates.openness import what_opens
+from extender.cluster.candidates.openness import BY_DRA, NOT_BY_CLAIM, what_opens
 from extender.cluster.objects.payloads import NO_TOPOLOGY
 from topology.node.alignment import TopologyManager
 from topology.node.status import MigStrategy
@@ -17,6 +17,11 @@ from topology.placement.verdict import UNDECIDED, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile
 
+_WRONG_DOOR = {
+    by_claim: Rejection(Reason.CLOSED, why, remedy=what_opens(why))
+    for by_claim, why in ((True, BY_DRA), (False, NOT_BY_CLAIM))
+}
+"""For pods that do not request GPUs as the node hands them out."""
 CPU_STEP_MILLI = 4000
 """Finer differences do not make another shape."""
 
@@ -59,6 +64,8 @@ class Shape:
     """What pods may share of the GPUs."""
     claims_left: ClaimsLeft = PLENTY
     """How many more claims the node's ledger takes."""
+    by_claim: bool = False
+    """Its GPUs are for pods that request them by ResourceClaims, and for no others."""
 
     @property
     def free_gpus(self) -> int:
@@ -88,6 +95,8 @@ class Shape:
         if self.closed is not None or self.topology_class is None:
             closed = self.closed or NO_TOPOLOGY
             return Rejection(Reason.CLOSED, closed, remedy=what_opens(closed))
+        if self.by_claim != request.by_claim:
+            return _WRONG_DOOR[self.by_claim]
         capacity = None
         if to_come is not None and self.cpu_milli is not None:
             whole = self.free if idle is None else idle
@@ -117,6 +126,8 @@ class Shape:
         topology_class = self.topology_class
         if self.closed is not None or topology_class is None:
             return self.closed
+        if self.by_claim != request.by_claim:
+            return _WRONG_DOOR[self.by_claim]
         if request.is_share:
             return self.shares.refused
         if counts or topology_class.node.slices:

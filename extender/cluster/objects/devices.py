@@ -103,6 +103,12 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
+    def pod(self) -> str:
+        """UID of the pod for which it was made from a template; empty where it was made for none."""
+        owners = self.metadata.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller and owner.kind == "Pod"), "")
+
+    @property
     def held(self) -> tuple[Result, ...]:
         """The devices of NVIDIA's driver that it holds, by whomever it is reserved."""
         allocation = self.status.allocation

@@ -325,12 +325,7 @@ def lean_with_claims(pod: Pod, asked: PodDemand) -> Pod:
     kept, spec = lean(pod, asked), pod.spec
     return msgspec.structs.replace(
         kept,
-        spec=msgspec.structs.replace(
-            kept.spec,
-            containers=spec.containers,
-            init_containers=spec.init_containers,
-            resource_claims=spec.resource_claims,
-        ),
+        spec=msgspec.structs.replace(kept.spec, resource_claims=spec.resource_claims),
         status=msgspec.structs.replace(kept.status, resource_claim_statuses=pod.status.resource_claim_statuses),
     )
 

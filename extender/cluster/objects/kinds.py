@@ -42,21 +42,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
-class ContainerClaim(msgspec.Struct, frozen=True, gc=False):
-    """One of the pod's ResourceClaims that a container uses, or one request of it."""
-
-    name: str = ""
-    """As in the pod's `resourceClaims`."""
-    request: str = ""
-
-
 class ResourceRequirements(msgspec.Struct, frozen=True, gc=False):
     """Quantities as Kubernetes writes them."""
 
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
-    claims: list[ContainerClaim] | None = None
-    """Kept only where a feature allocates ResourceClaims."""
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):

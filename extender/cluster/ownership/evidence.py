@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from extender.cluster.caches.node_cache import KnownNode
 from extender.cluster.caches.pod_cache import PodCache
+from extender.cluster.caches.resource_claims import ResourceClaims
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.ownership.standing import Standing, standing_of_pod, standing_of_tombstone
-from topology.annotations.records import Claim, Holder
+from topology.annotations.records import Claim, Holder, Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,24 @@ class Evidence:
     pods: PodCache
     first_reports: FirstReports
     later_reports: LaterReports
+    claims: ResourceClaims
 
     def standing(self, claim: Claim) -> Standing:
         """Judge a claim of the node's ledger."""
         node, ledger = self.known, self.known.payloads.ledger.value
         reported_free = self.later_reports.shows_free(node, claim) or self._is_replaced(claim)
         if pod := self.pods.get(claim.uid):
-            return standing_of_pod(pod, node.name, reported_free=reported_free)
+            standing = standing_of_pod(pod, node.name, reported_free=reported_free)
+        else:
+            standing = self._standing_of_tombstone(claim, ledger, reported_free=reported_free)
+        if standing is Standing.FREE and self.claims.may_hold(claim.uid, claim.gpu):
+            return Standing.CLAIMED
+        if standing is Standing.PENDING and self.claims.holds(claim.uid, claim.gpu):
+            return Standing.CLAIMED
+        return standing
+
+    def _standing_of_tombstone(self, claim: Claim, ledger: Ledger | None, *, reported_free: bool) -> Standing:
+        node = self.known
         return standing_of_tombstone(
             self.pods.tombstone(claim.uid),
             node.name,

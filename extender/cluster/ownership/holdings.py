@@ -195,6 +195,8 @@ def _holding(
 def _hidden(pod: GpuPod, planned: Parts, claimed: Parts, seen: Parts) -> int | None:
     if pod.gpus is None:
         return None
+    if pod.claimed is not None:
+        return 0  # its ResourceClaims name all that it has
     if pod.shares:
         return max(0, sum(pod.shares) - gib_of(together(planned, claimed, seen)))
     return max(0, pod.gpus - len(planned.keys() | claimed.keys() | seen.keys()))

@@ -11,6 +11,9 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
   force or unobserved, and those that a kubelet did not admit, wait for this. An agent writes when it is asked, and every
   few minutes even when nothing changes.
 
+A claim for which we allocate a ResourceClaim is not free before that one is gone, or has other devices (`CLAIMED`): an
+allocation may be under way.
+
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).
 """
@@ -34,6 +37,8 @@ class Standing(StrEnum):
     """Not in the cache; only a live read can tell."""
     GONE = "gone"
     """Deleted or ended, and nothing shows yet that its containers have stopped."""
+    CLAIMED = "claimed"
+    """Its pod does not use it, and a ResourceClaim that was made for the pod holds the GPU, or may."""
     FREE = "free"
     """Proven: the GPU is not used by this claim and will not be."""
 

@@ -186,8 +186,9 @@ def test_of_a_claim_without_gpus_its_name_alone_is_kept() -> None:
     claim["status"] = {
         "allocation": {"devices": {"results": [{"driver": "fpga.example.com", "pool": "n1", "device": "f"}]}}
     }
-    kept = ResourceClaims.keep(read_claim(claim))
-    assert kept == ResourceClaims.keep(read_claim(waiting("other")))
+    known = Known()
+    kept = known.claims.keep(read_claim(claim))
+    assert kept == known.claims.keep(read_claim(waiting("other")))
     assert (kept.metadata.labels, kept.metadata.annotations) == (None, None)
 
 
