@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from extender.binding.intents import Intent, Reply, Step
+from extender.binding.intents import FencePod, Intent, NoAnswer, Reply, Step
 from extender.kit.clock import Clock
 
 T = TypeVar("T")
@@ -23,6 +23,11 @@ class Driver:
     clock: Clock
     work_timeout_seconds: float
     """What one bind, release or repair may take."""
+    before_fence: list[Callable[[str], Step[bool]]] = field(default_factory=list)
+    """Makes sure of more than that no Binding commits, by the pod's UID. If it fails, the pod is not fenced.
+
+    Claims of a pod that is not bound leave a ledger only after a fence. So nothing that rests on them is under way then.
+    """
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -37,8 +42,13 @@ class Driver:
         try:
             intent = next(steps)
             while True:
-                reply = await self.execute(intent, max(0.0, deadline - self.now()))
-                intent = steps.send(reply)
+                intent = steps.send(await self._do(intent, deadline))
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    async def _do(self, intent: Intent, deadline: float) -> Reply:
+        for prepare in self.before_fence if isinstance(intent, FencePod) else ():
+            if not await self.drive(prepare(intent.uid), deadline):
+                return NoAnswer("what rests on its claims cannot be taken back yet")
+        return await self.execute(intent, max(0.0, deadline - self.now()))

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.kinds import Node, Pod
 
 
@@ -141,6 +142,8 @@ class OpenGate:
     node: str
     is_pinned: bool
     """Whether it may go to no other node; it prefers this one otherwise. Only a new pod undoes that."""
+    is_directed: bool = True
+    """Whether its affinity says so. Devices that are allocated there say it otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,44 @@ class AskForLook:
     node_version: str
 
 
+@dataclass(frozen=True, slots=True)
+class GetClaim:
+    """Read a ResourceClaim live; replies `Done(ResourceClaim)`, `Gone`, `Refused`, `NoAnswer`."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkClaim:
+    """Write our mark, and these finalizers, to a ResourceClaim in exactly this version: no allocation prepared before can commit.
+
+    Replies `Done(ResourceClaim)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    finalizers: tuple[str, ...]
+    """All that it is to have."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateClaim:
+    """Write what a ResourceClaim is given, or take that back, in exactly this version of the claim.
+
+    Replies `Done(ResourceClaim)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    allocation: Mapping[str, object] | None = field(hash=False)
+    """`status.allocation` as JSON; `None`: nothing."""
+
+
 Single: TypeAlias = (
     GetPod
     | GetPodVersion
@@ -168,6 +209,9 @@ Single: TypeAlias = (
     | Nominate
     | OpenGate
     | AskForLook
+    | GetClaim
+    | MarkClaim
+    | AllocateClaim
 )
 """What takes one request."""
 Intent = Single | ListPods
@@ -177,7 +221,7 @@ Intent = Single | ListPods
 class Done:
     """It happened; `value` is the object, or are the objects, as the server returned them."""
 
-    value: Pod | Node | tuple[Pod, ...] | None
+    value: Pod | Node | ResourceClaim | tuple[Pod, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from extender.binding.driver import Driver
@@ -17,6 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
+from extender.core.openings import BeforeOpening
 from extender.inspect.history import History
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
@@ -49,6 +50,8 @@ class Core:
     """What pages show of the past; a feature writes it."""
     closed: Callable[[], str | None]
     """Returns why no verb is answered now."""
+    before_opening: list[BeforeOpening] = field(default_factory=list)
+    """What features do before the queue opens a gate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,18 @@ from urllib.parse import quote
 import msgspec
 
 from extender.binding.intents import (
+    AllocateClaim,
     AskForLook,
     BindPod,
     Conflict,
     Done,
     FencePod,
+    GetClaim,
     GetNode,
     GetPod,
     GetPodVersion,
     Gone,
+    MarkClaim,
     NoAnswer,
     Nominate,
     OpenGate,
@@ -31,6 +34,7 @@ from extender.binding.intents import (
     SwapLedger,
     WritePlacement,
 )
+from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.kinds import Node, Pod
 from extender.kubernetes.documents import BrokenStream, decoder, read_metadata
 from topology.annotations import keys
@@ -97,6 +101,7 @@ class _Status(msgspec.Struct):
 
 _decode_pod = decoder(Pod)
 _decode_node = decoder(Node)
+_decode_claim = decoder(ResourceClaim)
 _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.encode
 
@@ -110,10 +115,8 @@ def to_request(intent: Single) -> Request:
             return Request("GET", _pod_path(namespace, name), accept=_METADATA_ONLY)
         case GetNode(name):
             return Request("GET", _node_path(name))
-        case SwapLedger(expected=None):
-            return _create_ledger(intent)
         case SwapLedger():
-            return _swap_ledger(intent)
+            return _create_ledger(intent) if intent.expected is None else _swap_ledger(intent)
         case BindPod():
             return _bind(intent)
         case FencePod():
@@ -128,6 +131,8 @@ def to_request(intent: Single) -> Request:
             metadata = {"uid": intent.node_uid, "annotations": {keys.LOOK: intent.node_version}}
             path = _managed(_node_path(intent.node))
             return Request("PATCH", path, _encode({"metadata": metadata}), _MERGE_PATCH)
+        case GetClaim() | MarkClaim() | AllocateClaim():
+            return _of_claim(intent)
 
 
 def to_reply(intent: Single, status: int, body: bytes) -> Reply:
@@ -213,6 +218,7 @@ def _nominate(intent: Nominate) -> Request:
 def _open_gate(intent: OpenGate) -> Request:
     """Name the node by a field: labels of hostnames may differ from the names of nodes, and need not be unique."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [intent.node]}]}
+    spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": keys.PLAN_GATE}]}
     affinity = (
         {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         if intent.is_pinned
@@ -223,9 +229,24 @@ def _open_gate(intent: OpenGate) -> Request:
         "resourceVersion": intent.resource_version,
         "annotations": {keys.PLANNED: intent.node},
     }
-    spec = {"schedulingGates": [{"$patch": "delete", "name": keys.PLAN_GATE}], "affinity": {"nodeAffinity": affinity}}
+    if intent.is_directed:
+        spec["affinity"] = {"nodeAffinity": affinity}
     path = _managed(_pod_path(intent.namespace, intent.name), QUEUE)
     return Request("PATCH", path, _encode({"metadata": metadata, "spec": spec}), _STRATEGIC_PATCH)
+
+
+def _of_claim(intent: GetClaim | MarkClaim | AllocateClaim) -> Request:
+    """Write the finalizer to the object itself: by way of the status it would be dropped without a word."""
+    namespace, name = quote(intent.namespace, safe=""), quote(intent.name, safe="")
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+    if isinstance(intent, GetClaim):
+        return Request("GET", path)
+    metadata: dict[str, Any] = {"uid": intent.uid, "resourceVersion": intent.resource_version}
+    if isinstance(intent, AllocateClaim):
+        body = {"metadata": metadata, "status": {"allocation": intent.allocation}}
+        return Request("PATCH", _managed(f"{path}/status"), _encode(body), _MERGE_PATCH)
+    metadata |= {"annotations": {keys.FENCE: intent.resource_version}, "finalizers": [*intent.finalizers]}
+    return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
 
 
 def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]) -> Request:
@@ -246,6 +267,8 @@ def _done(intent: Single, body: bytes) -> Reply:
                 return Done(msgspec.structs.replace(intent.known, metadata=read_metadata(body).metadata))
             case GetNode() | SwapLedger() | AskForLook():
                 return Done(_decode_node(body))
+            case GetClaim() | MarkClaim() | AllocateClaim():
+                return Done(_decode_claim(body))
             case BindPod():
                 return Done(None)
     except BrokenStream as error:

@@ -37,6 +37,8 @@ def _claimed(state: ClusterState, member: PendingPod) -> Assignment | None:
     if len(nodes) != 1:
         return None
     (node,) = nodes
+    if node in member.avoided:
+        return None
     decision = state.views[node].decide_for(uid, member.request)
     if not isinstance(decision, Placement):
         return None

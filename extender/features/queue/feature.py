@@ -17,6 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
+from extender.core.openings import BeforeOpening
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.conditions import PlanConditions
@@ -92,6 +93,7 @@ class Queue(Feature):
     """`None`: nobody is evicted."""
     conditions: PlanConditions | None = None
     """`None`: pods do not have any."""
+    before_opening: Sequence[BeforeOpening] = ()
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     stranded: StrandedPods = field(init=False)
@@ -112,7 +114,7 @@ class Queue(Feature):
 
     def __post_init__(self) -> None:
         """Begin with nothing planned."""
-        self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate)
+        self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.before_opening)
         self.turns = ReservationTurns(self.settings.reservation)
         self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
@@ -138,6 +140,7 @@ class Queue(Feature):
             Leadership(send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
             Evictor(send, core.events, core.clock) if settings.evict else None,
             PlanConditions(core.state, send, core.clock) if settings.condition else None,
+            core.before_opening,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -344,11 +347,15 @@ class Queue(Feature):
                 self._drive(self.started.nominate(uid)) for uid in to_nominate[first : first + NOMINATED_AT_ONCE]
             )
             await self._all(self._claim(node, uids) for node, uids in self.started.to_claim().items())
+            await self._all(self._prepare_opening(uid) for uid in self.started.to_prepare())
             await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
 
     async def _claim(self, node: str, uids: Sequence[str]) -> None:
         async with self._slots, self.lock_of(node):
             await self.driver.drive(self.started.claim(node, uids, self.clock().monotonic), self.driver.deadline())
+
+    async def _prepare_opening(self, uid: str) -> None:
+        await self._drive(self.started.prepare(uid, self.clock().monotonic))
 
     async def _open(self, uid: str) -> None:
         is_open = await self._drive(self.started.open(uid, self.clock().monotonic))

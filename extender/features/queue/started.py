@@ -26,6 +26,7 @@ from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, read_group
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.core.openings import BeforeOpening
 from extender.features.queue.begun import has_open_member
 from extender.planning.planner import Start
 from extender.planning.units import Assignment
@@ -52,6 +53,8 @@ class Fate(StrEnum):
     """Open, and not bound for so long that its GPUs are no longer held; kube-scheduler may still place it."""
     STRANDED = "stranded"
     """Pinned to a node that does not exist any more; only a new pod can go elsewhere."""
+    UNDONE = "undone"
+    """Open, and kept back again: what was allocated for it has been taken back. It waits for another plan."""
 
 
 _BEFORE_GATES: Final = frozenset({Fate.GONE, Fate.TAKEN_BACK, Fate.GPUS_TAKEN})
@@ -91,6 +94,7 @@ class StartedUnits:
     state: ClusterState
     life_seconds: float
     nominates: bool
+    before_opening: Sequence[BeforeOpening] = ()
     _units: dict[str, dict[str, _Planned]] = field(default_factory=dict)
     """By unit and UID."""
     _unit_of: dict[str, str] = field(default_factory=dict)
@@ -134,7 +138,7 @@ class StartedUnits:
         if not all(map(self._is_open_to, start.assignments)):
             return False
         pods = {
-            assignment.pod.metadata.uid: _Planned(assignment, start.unit.is_gang or _requires(assignment.request))
+            assignment.pod.metadata.uid: _Planned(assignment, _is_pinned(start, assignment.request))
             for assignment in start.assignments
         }
         self._units.setdefault(start.unit.key, {}).update(pods)
@@ -208,9 +212,28 @@ class StartedUnits:
             pods[uid].is_refused = True
             self.state.memory.setbacks.fail(uid, node, now, pods[uid].assignment.pod.metadata.namespace)
 
+    def to_prepare(self) -> list[str]:
+        """Return the pods for which something is to be done before their gates are opened, once all of their unit have claims."""
+        claimed = (pods for pods in self._units.values() if all(map(self._may_be_open, pods.values())))
+        return [uid for pods in claimed for uid, planned in pods.items() if not self._is_prepared(planned)]
+
+    def prepare(self, uid: str, now: float) -> Step[bool]:
+        """Do the first thing that is to be done; returns whether the plan goes on. If not, the node steps back from the pod."""
+        planned, pod = self._planned(uid), self.state.pods.get(uid)
+        if planned is None or pod is None or not pod.awaits_plan or not self._is_claimed(planned):
+            return False
+        node = planned.assignment.node
+        step = next((step for step in self.before_opening if not step.is_done(pod, node)), None)
+        if step is None or (yield from step.do(pod, node)):
+            return True
+        planned.is_refused = True
+        self.state.memory.setbacks.fail(uid, node, now, pod.pod.metadata.namespace)
+        return False
+
     def to_open(self, now: float) -> list[str]:
-        """Return the pods whose gates are to be opened; of a unit all, or none while one has no claims."""
-        ready = (pods for pods in self._units.values() if all(map(self._may_be_open, pods.values())))
+        """Return the pods whose gates are to be opened; of a unit all, or none while one has no claims or is not prepared."""
+        claimed = (pods for pods in self._units.values() if all(map(self._may_be_open, pods.values())))
+        ready = (pods for pods in claimed if all(map(self._is_prepared, pods.values())))
         waiting = ((uid, planned) for pods in ready for uid, planned in pods.items() if planned.opened_at is None)
         return [uid for uid, planned in waiting if planned.not_before <= now]
 
@@ -270,6 +293,7 @@ class StartedUnits:
             metadata.resource_version,
             planned.assignment.node,
             planned.is_pinned,
+            is_directed=not planned.assignment.request.by_claim,
         )
         if self._learn(reply):
             planned.opened_at = now
@@ -290,6 +314,8 @@ class StartedUnits:
             return Fate.GONE
         if pod.node is not None:
             return Fate.SERVED if pod.node == node else Fate.ELSEWHERE
+        if pod.is_gated and planned.opened_at is not None:
+            return Fate.UNDONE
         if pod.is_gated:
             if not planned.is_refused and self._is_open_to(planned.assignment):
                 return None
@@ -343,6 +369,13 @@ class StartedUnits:
             and {claim.resource_version for claim in claims} == {pod.pod.metadata.resource_version}
         )
 
+    def _is_prepared(self, planned: _Planned) -> bool:
+        """Whether nothing is to be done any more before the gate is opened."""
+        pod, node = self.state.pods.get(planned.assignment.pod.metadata.uid), planned.assignment.node
+        return planned.opened_at is not None or (
+            pod is not None and all(step.is_done(pod, node) for step in self.before_opening)
+        )
+
     def _hold(self, planned: _Planned, now: float) -> None:
         """Keep the GPUs from everybody else for a while; each round renews it. Shares that are claimed would count twice."""
         assignment = planned.assignment
@@ -352,6 +385,11 @@ class StartedUnits:
         ranked = (Ranked(assignment.node, assignment.placement),)
         hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
         self.state.holds.put(assignment.pod.metadata.uid, replace(hold, is_firm=True))
+
+
+def _is_pinned(start: Start, request: GpuRequest) -> bool:
+    """Whether a pod may go to no other node. Allocated devices direct a pod, and it could not leave a node without room."""
+    return not request.by_claim and (start.unit.is_gang or _requires(request))
 
 
 def _requires(request: GpuRequest) -> bool:
