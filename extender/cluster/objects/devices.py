@@ -156,6 +156,8 @@ class CounterConsumption(msgspec.Struct, frozen=True, rename="camel"):
 
     counter_set: str = ""
     counters: dict[str, Capacity] | None = None
+    compatibility_groups: list[str] | None = None
+    """Kubernetes 1.37: devices of other groups cannot be allocated at the same time."""
 
 
 class DeviceTaint(msgspec.Struct, frozen=True):

@@ -139,7 +139,7 @@ def _numbers(value: object) -> tuple[int, int, int]:
     raise TypeError("not a version")
 
 
-def _order(value: Value) -> tuple[object, ...]:
+def _order(value: Mapping[str, str]) -> tuple[object, ...]:
     """Return what versions are sorted by: one before a release comes before it."""
     before = value[_SEMVER].partition("-")[2]
     parts = [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in before.split(".")] if before else []

@@ -154,6 +154,7 @@ def _cost(parts: Sequence[str], binds: int) -> int:
     A list has at most as many elements as there are commas, and each `cel.bind` multiplies it by the pluses.
     """
     loops = sum(part in _LOOPS and parts[at + 1 : at + 2] == ["("] for at, part in enumerate(parts))
-    growth = (parts.count("+") + 1) ** binds
+    growth: int = (parts.count("+") + 1) ** binds
     elements = (parts.count(",") + parts.count("[") + _ITERATED) * growth
-    return sum(map(len, parts)) * (elements**loops if loops else growth)
+    factor: int = elements**loops if loops else growth
+    return sum(map(len, parts)) * factor

@@ -14,8 +14,6 @@ from extender.cluster.objects.kinds import ObjectMeta
 OUR_CLASS: Final = "gpus.gputopo.dev"
 MAX_DEVICES: Final = 32
 """Of one claim; the API server refuses an allocation with more."""
-MAX_SELECTORS: Final = 32
-"""Of a request, of a class; as Kubernetes has it."""
 MAX_ALTERNATIVES: Final = 8
 """Of one `firstAvailable`, as Kubernetes has it."""
 MATCHES_NOTHING: Final = "false"
@@ -34,7 +32,7 @@ class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cel: CelSelector
 
 
-class DeviceToleration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+class DeviceToleration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A device taint that a request puts up with."""
 
     key: str = ""
@@ -92,7 +90,7 @@ class OpaqueConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     parameters: object = None
 
 
-class ClaimConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ClaimConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Configuration of a claim's devices, or of those of some requests."""
 
     requests: list[str] | None = None

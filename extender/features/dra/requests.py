@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from extender.cluster.objects.devices import ResourceClaim
-from extender.cluster.objects.kinds import Pod
-from extender.features.dra.claim_spec import DeviceClass, DeviceToleration
-from topology.request.gpu_request import PodRequest
+from extender.cluster.objects.kinds import Pod, ResourceRequirements
+from extender.features.dra.claim_spec import (
+    MATCHES_NOTHING,
+    MAX_DEVICES,
+    OUR_CLASS,
+    Alternative,
+    DeviceClaim,
+    DeviceClass,
+    DeviceToleration,
+    Exactly,
+    Request,
+)
+from extender.features.dra.selectors import Selectors, UnreadableSelector
+from topology.annotations import keys
+from topology.errors import RequestError
+
+_OPERATORS: Final = ("", "Equal", "Exists")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +64,7 @@ class DemandOption:
 
     @property
     def tolerations(self) -> tuple[DeviceToleration, ...]:
-        """Taints that every device may have."""
+        """Tolerations for taints of every device."""
         return self.requests[0].tolerations
 
 
@@ -55,7 +73,7 @@ class DeviceDemand:
     """What a pod requests of our class."""
 
     options: tuple[DemandOption, ...]
-    """The preferred one first, at most `MAX_OPTIONS`; the next one counts where no node has room for those before."""
+    """The preferred one first, at most `MAX_ALTERNATIVES`; the next one counts where no node has room for those before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +90,196 @@ class RefusedDemand:
         return f"ResourceClaim {self.claim}: {self.field}: {self.reason}"
 
 
+class RefusedField(Exception):
+    """A field that speaks against a claim."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field, self.reason = field, reason
+
+
 def is_ours(claim: ResourceClaim) -> bool:
     """Whether any request of the claim names our class; the claim may still be refused."""
-    raise NotImplementedError
+    return any(_names_our_class(request) for request in _listed(claim.spec.devices, "requests"))
 
 
-def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass) -> DeviceDemand | RefusedDemand | None:
+def read_demand(
+    claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors
+) -> DeviceDemand | RefusedDemand | None:
     """Read what all claims of one pod request of our class.
 
     Args:
         claims: All claims of the pod, those of other drivers, too.
         device_class: Ours.
+        selectors: Compiles expressions.
 
     Returns:
         `None` where no claim is of our class. Claims that have an allocation count like others.
 
     """
-    raise NotImplementedError
+    ours = [claim for claim in claims if is_ours(claim)]
+    options: list[DemandOption] = []
+    for claim in ours:
+        try:
+            more = _options(claim, _of_class(device_class), selectors)
+            options = _with(options, more) if options else more
+        except RefusedField as refused:
+            return RefusedDemand(claim.name, refused.field, refused.reason)
+    return DeviceDemand(tuple(options)) if options else None
 
 
-def planner_request(pod: Pod, claims: Sequence[ResourceClaim], option: DemandOption) -> PodRequest:
-    """Return the request that the planner takes, with annotations of the pod, its claims of our class and their templates.
+def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], option: DemandOption, resource: str) -> Pod:
+    """Return the pod as if its first container requested the GPUs of its claims by our resource, for the planner to read.
 
-    The controller copies annotations of templates to their claims. An annotation of the pod counts before a claim's.
+    It has the annotations of its claims of our class, which a controller copies from templates. An annotation of the pod
+    counts before a claim's.
 
-    Raises `RequestError`, and the same for claims that contradict each other.
+    Raises `RequestError` for a pod that requests the resource besides, and where claims contradict each other.
     """
-    raise NotImplementedError
+    containers = [*(pod.spec.init_containers or ()), *pod.spec.containers]
+    if any(resource in {**(each.resources.limits or {}), **(each.resources.requests or {})} for each in containers):
+        raise RequestError(resource, "requested in addition to a ResourceClaim of our class")
+    first, *others = pod.spec.containers
+    limits = {**(first.resources.limits or {}), resource: str(option.gpus)}
+    first = replace(first, resources=ResourceRequirements(limits, first.resources.requests))
+    metadata = replace(pod.metadata, annotations=annotations_of(pod, claims))
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, containers=[first, *others]))
 
 
-def annotations_of(pod: Pod, claims: Sequence[ResourceClaim]) -> Mapping[str, str]:
-    """Return our annotations of a pod and of its claims of our class; raises `RequestError` where two claims disagree."""
-    raise NotImplementedError
+def annotations_of(pod: Pod, claims: Iterable[ResourceClaim]) -> dict[str, str]:
+    """Return the pod's annotations and ours of its claims of our class; raises `RequestError` where two claims disagree."""
+    of_pod = pod.metadata.annotations or {}
+    merged = dict[str, str]()
+    for claim in filter(is_ours, claims):
+        for key, value in (claim.metadata.annotations or {}).items():
+            if not key.startswith(keys.USER_PREFIX) or key in of_pod:
+                continue
+            if merged.setdefault(key, value) != value:
+                raise RequestError(key, "the pod's ResourceClaims have different values")
+    return {**merged, **of_pod}
+
+
+def _names_our_class(request: Mapping[str, object]) -> bool:
+    named = (request.get("exactly"), *_listed(request, "firstAvailable"))
+    return any(isinstance(each, Mapping) and each.get("deviceClassName") == OUR_CLASS for each in named)
+
+
+def _listed(mapping: Mapping[str, object] | None, key: str) -> list[Mapping[str, object]]:
+    values = (mapping or {}).get(key)
+    return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
+
+
+def _of_class(device_class: DeviceClass) -> tuple[str, ...]:
+    """Return the expressions of our class but for the one that nothing matches."""
+    expressions = [selector.cel.expression for selector in device_class.spec.selectors or ()]
+    if MATCHES_NOTHING not in expressions:
+        reason = f"lacks the selector `{MATCHES_NOTHING}`, without which kube-scheduler allocates devices itself"
+        raise RefusedField(f"DeviceClass {OUR_CLASS}", reason)
+    return tuple(expression for expression in expressions if expression != MATCHES_NOTHING)
+
+
+def _options(claim: ResourceClaim, of_class: tuple[str, ...], selectors: Selectors) -> list[DemandOption]:
+    """Return the ways to meet one claim."""
+    devices = read_devices(claim)
+    requests = devices.requests or []
+    if len(requests) > 1 and any(request.first_available for request in requests):
+        raise RefusedField("spec.devices.requests", "firstAvailable is supported for a pod's only request")
+    listed = [_ways(f"spec.devices.requests[{at}]", request) for at, request in enumerate(requests)]
+    attributes = _match_attributes(devices)
+    for at, configuration in enumerate(devices.config or ()):
+        if configuration.opaque is None:
+            raise RefusedField(f"spec.devices.config[{at}]", "this kind of configuration is not known")
+    read = [[_read(claim, *way, of_class, selectors) for way in ways] for ways in listed]
+    alone = [DemandOption((request,), attributes) for request in read[0]]
+    options = alone if len(read) == 1 else [DemandOption(tuple(ways[0] for ways in read), attributes)]
+    fitting = [_checked(option, "spec.devices.requests") for option in options if option.gpus <= MAX_DEVICES]
+    if not fitting:
+        raise RefusedField("spec.devices.requests", f"more than {MAX_DEVICES} devices")
+    return fitting
+
+
+def read_devices(claim: ResourceClaim) -> DeviceClaim:
+    """Read what a claim requests; what is not known is refused, as it may speak against devices."""
+    try:
+        return msgspec.convert(claim.spec.devices or {}, DeviceClaim)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        raise RefusedField(f"spec.devices{path.rstrip('`')}", reason) from None
+
+
+def _ways(path: str, request: Request) -> list[tuple[str, str, Exactly | Alternative]]:
+    """Return path, name and text of what a request would have, in the order of preference."""
+    if request.exactly is not None and not request.first_available:
+        return [(f"{path}.exactly", request.name, request.exactly)]
+    if request.first_available and request.exactly is None:
+        alternatives = enumerate(request.first_available)
+        return [(f"{path}.firstAvailable[{at}]", f"{request.name}/{way.name}", way) for at, way in alternatives]
+    raise RefusedField(path, "neither exactly nor firstAvailable")
+
+
+def _read(
+    claim: ResourceClaim,
+    path: str,
+    name: str,
+    way: Exactly | Alternative,
+    of_class: tuple[str, ...],
+    selectors: Selectors,
+) -> DeviceRequest:
+    if way.device_class_name != OUR_CLASS:
+        reason = f"{way.device_class_name} beside {OUR_CLASS}: a claim has either devices of ours or of other classes"
+        raise RefusedField(f"{path}.deviceClassName", reason)
+    if way.allocation_mode not in ("", "ExactCount"):
+        raise RefusedField(f"{path}.allocationMode", f"{way.allocation_mode} is not supported")
+    if isinstance(way, Exactly) and way.admin_access:
+        raise RefusedField(f"{path}.adminAccess", "not supported")
+    if way.capacity is not None:
+        raise RefusedField(f"{path}.capacity", "not supported, GPUs are allocated whole")
+    for at, toleration in enumerate(way.tolerations or ()):
+        if toleration.operator not in _OPERATORS:
+            raise RefusedField(f"{path}.tolerations[{at}].operator", f"{toleration.operator} is not known")
+    expressions = [selector.cel.expression for selector in way.selectors or ()]
+    for where, expression in (
+        *((f"DeviceClass {OUR_CLASS}", expression) for expression in of_class),
+        *((f"{path}.selectors[{at}].cel.expression", expression) for at, expression in enumerate(expressions)),
+    ):
+        try:
+            selectors.check(expression)
+        except UnreadableSelector as error:
+            raise RefusedField(where, str(error)) from None
+    count = way.count or 1
+    if count < 0:
+        raise RefusedField(f"{path}.count", f"{count} devices")
+    return DeviceRequest(
+        claim.name, claim.metadata.uid, name, count, (*of_class, *expressions), tuple(way.tolerations or ())
+    )
+
+
+def _match_attributes(devices: DeviceClaim) -> tuple[str, ...]:
+    """Return the attributes that all devices of a claim have in common."""
+    every = {request.name for request in devices.requests or ()}
+    attributes = list[str]()
+    for at, constraint in enumerate(devices.constraints or ()):
+        path = f"spec.devices.constraints[{at}]"
+        if constraint.match_attribute is None:
+            raise RefusedField(path, "only matchAttribute is supported")
+        if constraint.requests and not every.issubset(constraint.requests):
+            raise RefusedField(f"{path}.requests", "supported for all requests of a claim only")
+        attributes.append(constraint.match_attribute)
+    return tuple(attributes)
+
+
+def _with(options: list[DemandOption], more: list[DemandOption]) -> list[DemandOption]:
+    """Return what a pod requests by one more claim."""
+    if len(options) > 1 or len(more) > 1:
+        raise RefusedField("spec.devices.requests", "firstAvailable is supported for a pod's only request")
+    if options[0].match_attributes or more[0].match_attributes:
+        raise RefusedField("spec.devices.constraints", "supported for a pod's only claim of our class")
+    return [_checked(DemandOption((*options[0].requests, *more[0].requests)), "spec.devices.requests")]
+
+
+def _checked(option: DemandOption, path: str) -> DemandOption:
+    """Return a way whose requests accept the same devices."""
+    kinds = {(frozenset(request.selectors), frozenset(request.tolerations)) for request in option.requests}
+    if len(kinds) > 1:
+        raise RefusedField(path, "all requests of a pod need the same selectors and tolerations")
+    return option
