@@ -15,16 +15,16 @@ import cel
 from cel import stdlib
 
 from extender.cluster.objects import quantities
-from extender.kit.bounded import Bounded
 
 Value = dict[str, str]
 """A quantity or a version."""
 
-MAX_PATTERN_CHARACTERS: Final = 256
-MAX_PATTERN_COST: Final = 2_000
-"""Compiling takes milliseconds up to there."""
-_CLASS_COST: Final = 20
-"""Of a class of Unicode, compared with a character."""
+MATCHES: Final = "matchesPattern"
+"""What `matches` is called here: the library's own cannot be replaced."""
+MAX_PATTERN_COST: Final = 100
+"""Of all patterns in one evaluation, in characters; compiling them takes a millisecond."""
+_CLASS_COST: Final = 30
+"""Of a class of Unicode, as `\\d`, compared with a character."""
 MAX_CALLS: Final = 64
 """In one evaluation."""
 _QUANTITY, _SEMVER = "quantity", "semver"
@@ -32,9 +32,8 @@ _VERSION: Final = re.compile(
     r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?"
 )
 _REPEATED: Final = re.compile(r"\{(\d{0,4})(?:,(\d{0,4}))?\}")
-_CLASS: Final = re.compile(r"\\[pPwWdDsSbB]|\.|\(\?[a-z]*i")
+_CLASS: Final = re.compile(r"\\[pPwWdDsSbB]|\(\?[a-z]*i")
 _IS_MATCH: Final = cel.compile("text.matches(pattern)")
-_patterns: Bounded[tuple[str, str], bool] = Bounded(4096)
 
 
 def quantity(text: str) -> Value:
@@ -60,17 +59,6 @@ def semver(text: str, normalize: bool = False) -> Value:
     return {_SEMVER: f"{major}.{minor}.{patch}" + (f"-{before}" if before else "")}
 
 
-def matches(text: str, pattern: str) -> bool:
-    """Whether a text contains what a pattern describes; raises `ValueError` for a pattern that is too expensive."""
-    if len(pattern) > MAX_PATTERN_CHARACTERS or _cost(pattern) > MAX_PATTERN_COST:
-        raise ValueError("this pattern is too expensive")
-    answer = _patterns.get((text, pattern))
-    if answer is None:
-        answer = bool(_IS_MATCH.execute({"text": text, "pattern": pattern}))
-        _patterns.put((text, pattern), answer)
-    return answer
-
-
 class Calls:
     """The functions for one evaluation, which end it when there are too many calls, or one fails.
 
@@ -79,11 +67,19 @@ class Calls:
 
     def __init__(self) -> None:
         self.failure: str | None = None
-        self._calls = 0
+        self._calls = self._cost = 0
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return them by name; a function that is called on a value has it first."""
-        return {name: self._guarded(name, function) for name, function in _FUNCTIONS.items()}
+        named = {**_FUNCTIONS, MATCHES: self._matches}
+        return {name: self._guarded(name, function) for name, function in named.items()}
+
+    def _matches(self, text: str, pattern: str) -> bool:
+        """Whether a text contains what a pattern describes."""
+        self._cost += _cost(pattern)
+        if self._cost > MAX_PATTERN_COST:
+            raise ValueError("too expensive to compile")
+        return bool(_IS_MATCH.execute({"text": text, "pattern": pattern}))
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -190,10 +186,9 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "major": lambda value: _numbers(value)[0],
     "minor": lambda value: _numbers(value)[1],
     "patch": lambda value: _numbers(value)[2],
-    "matchesPattern": matches,
     "lowerAscii": stdlib.lower_ascii,
     "upperAscii": stdlib.upper_ascii,
     "trim": stdlib.trim,
     "substring": stdlib.substring,
 }
-NAMES: Final = frozenset(_FUNCTIONS)
+NAMES: Final = frozenset({*_FUNCTIONS, MATCHES})

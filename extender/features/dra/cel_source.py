@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-MAX_COST: Final = 20_000
-"""Characters that are evaluated, if all loops run over all elements: a few milliseconds at most."""
+from extender.features.dra.cel_functions import MATCHES
+
+MAX_COST: Final = 50_000
+"""Characters that are evaluated, if all loops run over all elements: about three milliseconds."""
 _ITERATED: Final = 32
 """Elements that a list or map of a device has at most, as Kubernetes limits attributes."""
 _LOOPS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
@@ -80,7 +82,7 @@ def _expanded(parts: Sequence[str]) -> list[str]:
             expanded += ["[", *value, "]", ".", "map", "(", *name, ",", *result, ")", "[", "0", "]"]
             continue
         is_matches = parts[at : at + 2] == ["matches", "("]
-        expanded.append("matchesPattern" if is_matches else parts[at])
+        expanded.append(MATCHES if is_matches else parts[at])
         at += 1
     return expanded
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.kinds import Pod, ResourceRequirements
+from extender.features.dra.cel_source import MAX_COST
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
     MAX_DEVICES,
@@ -22,10 +23,12 @@ from extender.features.dra.claim_spec import (
     Exactly,
     Request,
 )
-from extender.features.dra.selectors import Selectors, UnreadableSelector
+from extender.features.dra.selectors import MAX_EXPRESSION_BYTES, Selectors, UnreadableSelector
 from topology.annotations import keys
 from topology.errors import RequestError
 
+MAX_EXPRESSIONS: Final = 8
+"""Distinct selectors of a pod."""
 _OPERATORS: Final = ("", "Equal", "Exists")
 
 
@@ -90,6 +93,32 @@ class RefusedDemand:
         return f"ResourceClaim {self.claim}: {self.field}: {self.reason}"
 
 
+class _Expressions:
+    """The distinct expressions of a pod, which are bounded together: each may have to be evaluated for each GPU."""
+
+    def __init__(self, selectors: Selectors) -> None:
+        self._selectors = selectors
+        self._seen: set[str] = set()
+        self._bytes = self._cost = 0
+
+    def check(self, field: str, expression: str) -> None:
+        if expression in self._seen:
+            return
+        self._seen.add(expression)
+        self._bytes += len(expression.encode())
+        if len(self._seen) > MAX_EXPRESSIONS or self._bytes > MAX_EXPRESSION_BYTES:
+            reason = (
+                f"more than {MAX_EXPRESSIONS} expressions or {MAX_EXPRESSION_BYTES} bytes for the selectors of a pod"
+            )
+            raise RefusedField(field, reason)
+        try:
+            self._cost += self._selectors.cost(expression)
+        except UnreadableSelector as error:
+            raise RefusedField(field, str(error)) from None
+        if self._cost > MAX_COST:
+            raise RefusedField(field, "the selectors of the pod are too expensive together")
+
+
 class RefusedField(Exception):
     """A field that speaks against a claim."""
 
@@ -118,10 +147,10 @@ def read_demand(
 
     """
     ours = [claim for claim in claims if is_ours(claim)]
-    options: list[DemandOption] = []
+    options, expressions = list[DemandOption](), _Expressions(selectors)
     for claim in ours:
         try:
-            more = _options(claim, _of_class(device_class), selectors)
+            more = _options(claim, _of_class(device_class), expressions)
             options = _with(options, more) if options else more
         except RefusedField as refused:
             return RefusedDemand(claim.name, refused.field, refused.reason)
@@ -178,7 +207,7 @@ def _of_class(device_class: DeviceClass) -> tuple[str, ...]:
     return tuple(expression for expression in expressions if expression != MATCHES_NOTHING)
 
 
-def _options(claim: ResourceClaim, of_class: tuple[str, ...], selectors: Selectors) -> list[DemandOption]:
+def _options(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> list[DemandOption]:
     """Return the ways to meet one claim."""
     devices = read_devices(claim)
     requests = devices.requests or []
@@ -189,7 +218,7 @@ def _options(claim: ResourceClaim, of_class: tuple[str, ...], selectors: Selecto
     for at, configuration in enumerate(devices.config or ()):
         if configuration.opaque is None:
             raise RefusedField(f"spec.devices.config[{at}]", "this kind of configuration is not known")
-    read = [[_read(claim, *way, of_class, selectors) for way in ways] for ways in listed]
+    read = [[_read(claim, *way, of_class, expressions) for way in ways] for ways in listed]
     alone = [DemandOption((request,), attributes) for request in read[0]]
     options = alone if len(read) == 1 else [DemandOption(tuple(ways[0] for ways in read), attributes)]
     fitting = [_checked(option, "spec.devices.requests") for option in options if option.gpus <= MAX_DEVICES]
@@ -223,7 +252,7 @@ def _read(
     name: str,
     way: Exactly | Alternative,
     of_class: tuple[str, ...],
-    selectors: Selectors,
+    expressions: _Expressions,
 ) -> DeviceRequest:
     if way.device_class_name != OUR_CLASS:
         reason = f"{way.device_class_name} beside {OUR_CLASS}: a claim has either devices of ours or of other classes"
@@ -237,20 +266,17 @@ def _read(
     for at, toleration in enumerate(way.tolerations or ()):
         if toleration.operator not in _OPERATORS:
             raise RefusedField(f"{path}.tolerations[{at}].operator", f"{toleration.operator} is not known")
-    expressions = [selector.cel.expression for selector in way.selectors or ()]
+    of_request = [selector.cel.expression for selector in way.selectors or ()]
     for where, expression in (
         *((f"DeviceClass {OUR_CLASS}", expression) for expression in of_class),
-        *((f"{path}.selectors[{at}].cel.expression", expression) for at, expression in enumerate(expressions)),
+        *((f"{path}.selectors[{at}].cel.expression", expression) for at, expression in enumerate(of_request)),
     ):
-        try:
-            selectors.check(expression)
-        except UnreadableSelector as error:
-            raise RefusedField(where, str(error)) from None
+        expressions.check(where, expression)
     count = way.count or 1
     if count < 0:
         raise RefusedField(f"{path}.count", f"{count} devices")
     return DeviceRequest(
-        claim.name, claim.metadata.uid, name, count, (*of_class, *expressions), tuple(way.tolerations or ())
+        claim.name, claim.metadata.uid, name, count, (*of_class, *of_request), tuple(way.tolerations or ())
     )
 
 

@@ -18,8 +18,8 @@ from extender.features.dra.cel_functions import NAMES, Calls, quantity, semver
 from extender.features.dra.cel_source import MAX_COST, CelSource, Kind, Reads, read_source
 from extender.kit.bounded import Bounded
 
-MAX_EXPRESSION_BYTES: Final = 2 * 1024
-"""Kubernetes allows 10 KiB, which take a quarter of a second to compile."""
+MAX_EXPRESSION_BYTES: Final = 4 * 1024
+"""Kubernetes allows 10 KiB, which take too long to compile on the event loop."""
 PROGRAMS_KEPT: Final = 256
 ANSWERS_KEPT: Final = 16_384
 _REASON_CHARACTERS: Final = 200
@@ -77,9 +77,9 @@ class Selectors:
         """With the reasons why expressions cannot be read."""
         self._answers: Bounded[bytes, bool | str] = Bounded(ANSWERS_KEPT)
 
-    def check(self, expression: str) -> None:
-        """Raise `UnreadableSelector` for an expression that cannot be evaluated."""
-        self._program(expression)
+    def cost(self, expression: str) -> int:
+        """Return what an evaluation costs at most, of `MAX_COST`; raises `UnreadableSelector`."""
+        return self._program(expression).source.cost
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Evaluate one expression for one device.

@@ -116,7 +116,7 @@ def _ways(claim: ResourceClaim, results: Sequence[Mapping[str, Any]]) -> dict[st
             possible[request.name] = request.exactly
         chosen = possible.keys() & names
         if len(chosen) != 1:
-            raise ValueError(f"request {request.name} is met by {len(chosen)} of its alternatives")
+            raise ValueError(f"request {request.name} is met {len(chosen)} times")
         ways |= {name: possible[name] for name in chosen}
     return ways
 

@@ -1,0 +1,1 @@
+"""Tests of what allocates claims of our DeviceClass."""

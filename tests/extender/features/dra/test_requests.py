@@ -1,0 +1,196 @@
+"""Which claims are ours, what they request, and with which words others are refused."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from extender.cluster.objects.kinds import Pod
+from extender.features.dra.claim_spec import DeviceClass
+from extender.features.dra.requests import DeviceDemand, RefusedDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.selectors import Selectors
+from tests.dra import Json, read_claim, waiting
+from tests.extender.features.dra.cases import GPU, alternative, claim, device_class, exactly
+from topology.annotations import keys
+from topology.errors import RequestError
+
+SELECTORS: Final = Selectors()
+H100: Final = f'{GPU}.productName.contains("H100")'
+
+
+def demand(*claims: Json, of: Json | None = None) -> DeviceDemand | RefusedDemand | None:
+    ours = msgspec.convert(of or device_class(), DeviceClass)
+    return read_demand([read_claim(item) for item in claims], ours, SELECTORS)
+
+
+def first(*alternatives: Json) -> Json:
+    return {"name": "gpus", "firstAvailable": [*alternatives]}
+
+
+def nic() -> Json:
+    return {"name": "nic", "exactly": {"deviceClassName": "nics.example.com", "count": 1}}
+
+
+def test_a_pod_without_claims_of_our_class_is_not_ours() -> None:
+    """Claims of other drivers are kube-scheduler's business, and so is one that is not written yet."""
+    assert demand(claim("nic", nic()), waiting("empty")) is None
+
+
+def test_the_counts_of_all_claims_of_our_class_are_added() -> None:
+    """A claim of another driver is left to kube-scheduler."""
+    answer = demand(claim("a", exactly(2, "first"), exactly(1, "second")), claim("nic", nic()), claim("b", exactly(4)))
+    assert isinstance(answer, DeviceDemand)
+    (option,) = answer.options
+    assert option.gpus == 7
+    assert [(request.claim, request.name, request.count) for request in option.requests] == [
+        ("ml/a", "first", 2),
+        ("ml/a", "second", 1),
+        ("ml/b", "gpus", 4),
+    ]
+
+
+def test_alternatives_are_options_in_their_order() -> None:
+    """Each has the name that results have."""
+    answer = demand(claim("a", first(alternative(4, "large", H100), alternative(8, "small"))))
+    assert isinstance(answer, DeviceDemand)
+    assert [(option.gpus, option.requests[0].name, option.selectors) for option in answer.options] == [
+        (4, "gpus/large", (H100,)),
+        (8, "gpus/small", ()),
+    ]
+
+
+def test_an_alternative_that_no_claim_can_hold_is_passed_over() -> None:
+    """The API server takes no allocation of more than 32 devices."""
+    answer = demand(claim("a", first(alternative(33, "too-many"), alternative(8, "small"))))
+    assert isinstance(answer, DeviceDemand)
+    assert [option.gpus for option in answer.options] == [8]
+
+
+def test_selectors_of_the_class_count_for_every_request() -> None:
+    """All but the one that keeps kube-scheduler away."""
+    answer = demand(claim("a", exactly(1, "gpus", f"{GPU}.index > 1")), of=device_class(H100))
+    assert isinstance(answer, DeviceDemand)
+    assert answer.options[0].selectors == (H100, f"{GPU}.index > 1")
+
+
+REQUEST = "spec.devices.requests[0]"
+
+
+@pytest.mark.parametrize(
+    ("devices", "field", "reason"),
+    [
+        ([exactly(1), nic()], "spec.devices.requests[1].exactly.deviceClassName", "nics.example.com beside"),
+        (
+            [first(alternative(1, "ours"), {**nic()["exactly"], "name": "other"})],
+            f"{REQUEST}.firstAvailable[1].deviceClassName",
+            "nics.example.com beside",
+        ),
+        ([exactly(allocationMode="All", count=0)], f"{REQUEST}.exactly.allocationMode", "All is not supported"),
+        ([exactly(allocationMode="Some")], f"{REQUEST}.exactly.allocationMode", "Some is not supported"),
+        ([exactly(adminAccess=True)], f"{REQUEST}.exactly.adminAccess", "not supported"),
+        ([exactly(capacity={"requests": {"memory": "1Gi"}})], f"{REQUEST}.exactly.capacity", "not supported"),
+        ([exactly(33)], "spec.devices.requests", "more than 32 devices"),
+        ([exactly(30, "a"), exactly(3, "b")], "spec.devices.requests", "more than 32 devices"),
+        ([exactly(count=-1)], f"{REQUEST}.exactly.count", "-1 devices"),
+        ([exactly(derivedAttributes=[])], f"{REQUEST}.exactly", "unknown field `derivedAttributes`"),
+        ([{**exactly(), "later": {}}], REQUEST, "unknown field `later`"),
+        ([{"name": "x"}, exactly()], REQUEST, "neither exactly nor firstAvailable"),
+        ([exactly(1, "gpus", "device.")], f"{REQUEST}.exactly.selectors[0].cel.expression", "parse"),
+        ([exactly(1, "gpus", "x" * 5000)], f"{REQUEST}.exactly.selectors[0].cel.expression", "4096 bytes"),
+        (
+            [exactly(1, "gpus", *(f"device.driver != '{at}'" for at in range(9)))],
+            f"{REQUEST}.exactly.selectors[8].cel.expression",
+            "more than 8 expressions",
+        ),
+        (
+            [exactly(1, "gpus", *(f"'{at}' == '{'x' * 3000}'" for at in range(2)))],
+            f"{REQUEST}.exactly.selectors[1].cel.expression",
+            "4096 bytes",
+        ),
+        (
+            [exactly(1, "gpus", *(f"[{'1,' * 110} {at}].all(x, x == 1)" for at in range(2)))],
+            f"{REQUEST}.exactly.selectors[1].cel.expression",
+            "too expensive together",
+        ),
+        (
+            [exactly(tolerations=[{"operator": "Maybe"}])],
+            f"{REQUEST}.exactly.tolerations[0].operator",
+            "Maybe is not known",
+        ),
+        ([exactly(1, "a", H100), exactly(1, "b")], "spec.devices.requests", "the same selectors and tolerations"),
+        ([first(alternative(1, "a")), exactly()], "spec.devices.requests", "a pod's only request"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(devices: list[Json], field: str, reason: str) -> None:
+    """The sentence names claim and field."""
+    answer = demand(claim("a", *devices))
+    assert isinstance(answer, RefusedDemand)
+    assert (answer.claim, answer.field) == ("ml/a", field)
+    assert reason in answer.reason
+    assert str(answer).startswith(f"ResourceClaim ml/a: {field}: ")
+
+
+@pytest.mark.parametrize(
+    ("devices", "field"),
+    [
+        ({"constraints": [{"distinctAttribute": "x.org/y"}]}, "spec.devices.constraints[0]"),
+        ({"constraints": [{"requests": ["a"], "matchAttribute": "x.org/y"}]}, "spec.devices.constraints[0].requests"),
+        ({"constraints": [{"somethingNew": 1}]}, "spec.devices.constraints[0]"),
+        ({"config": [{"requests": ["a"]}]}, "spec.devices.config[0]"),
+    ],
+)
+def test_other_constraints_and_configuration_are_refused(devices: dict[str, Any], field: str) -> None:
+    """Only `matchAttribute` of all requests, and opaque configuration."""
+    answer = demand(claim("a", exactly(1, "a"), exactly(1, "b"), **devices))
+    assert isinstance(answer, RefusedDemand)
+    assert answer.field == field
+
+
+def test_two_claims_have_neither_constraints_nor_alternatives() -> None:
+    """One set of GPUs could not be shared out without a search."""
+    constrained = claim("a", exactly(), constraints=[{"matchAttribute": "x.org/y"}])
+    for other in (constrained, claim("b", first(alternative(1, "a"), alternative(2, "b")))):
+        assert isinstance(demand(claim("c", exactly()), other), RefusedDemand)
+
+
+def test_a_class_that_kube_scheduler_could_allocate_from_is_refused() -> None:
+    """Then there would be two planners for one GPU."""
+    answer = demand(claim("a", exactly()), of={"metadata": {}, "spec": {"selectors": []}})
+    assert isinstance(answer, RefusedDemand)
+    assert "kube-scheduler" in answer.reason
+
+
+def test_any_mention_of_our_class_makes_a_claim_ours() -> None:
+    """Otherwise a claim that is mixed would be ignored, and not refused."""
+    assert is_ours(read_claim(claim("a", nic(), first({"name": "x", **exactly()["exactly"]}))))
+    assert not is_ours(read_claim(claim("a", nic())))
+
+
+def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[str, str] | None = None) -> Pod:
+    metadata = {"name": "pod", "namespace": "ml", "annotations": annotations}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits or {}}}]}
+    pod = msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+    items = [claim(str(at), exactly(2)) for at, _ in enumerate(claims)]
+    for item, written in zip(items, claims, strict=True):
+        item["metadata"]["annotations"] = written
+    answer = demand(*items)
+    assert isinstance(answer, DeviceDemand)
+    return as_gpu_pod(pod, [read_claim(item) for item in items], answer.options[0], keys.GPU_RESOURCE)
+
+
+def test_the_planner_reads_a_pod_with_the_annotations_of_its_claims() -> None:
+    """What the pod says itself counts first. Annotations of others are not taken over."""
+    by_claim = {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "1m", "example.com/x": "y"}
+    pod = gpu_pod({keys.RELAX_AFTER: "2m"}, by_claim, by_claim)
+    assert pod.metadata.annotations == {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "2m"}
+    assert pod.spec.containers[0].resources.limits == {keys.GPU_RESOURCE: "4"}
+
+
+def test_claims_that_contradict_each_other_or_the_pod_are_refused() -> None:
+    """Neither would be met."""
+    with pytest.raises(RequestError, match="different values"):
+        gpu_pod({}, {keys.REQUIRED_AFFINITY: "nvlink"}, {keys.REQUIRED_AFFINITY: "numa"})
+    with pytest.raises(RequestError, match="in addition to a ResourceClaim"):
+        gpu_pod({}, {}, limits={keys.GPU_RESOURCE: "1"})

@@ -1,0 +1,168 @@
+"""Bounds on expressions, which strangers write. What they answer is compared with Kubernetes in `test_reference.py`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.cluster.objects.devices import DRIVER, Device
+from extender.features.dra import selectors as module
+from extender.features.dra.cel_source import Reads, read_source
+from extender.features.dra.selectors import SelectorFailed, Selectors, UnreadableSelector
+from tests.dra import gpu
+from tests.extender.features.dra.cases import EXPRESSIONS, GPU
+
+DEVICE: Final = msgspec.convert(gpu(0, "GPU-0"), Device)
+LIST: Final = f"[{','.join('1' * 200)}]"
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("x" * 4097, "more than 4096 bytes"),
+        (f"{LIST}.all(x, {LIST}.all(y, true))", "too expensive"),
+        (f"{GPU}.all(a, {GPU}.all(b, {GPU}.all(c, true)))", "too expensive"),
+        (f"{LIST}.all(x, {' && '.join(['x == 1'] * 40)})", "too expensive"),
+        (
+            'cel.bind(a, "xxxxxxxx", cel.bind(b, a+a+a+a+a+a+a+a, cel.bind(c, b+b+b+b+b+b+b+b, c == "")))',
+            "too expensive",
+        ),
+        ("cel.bind(a, 1)", "three arguments"),
+        ("cel.bind(a, 1", "does not end"),
+        ("[1].transformList(i, v, v) == []", "transformList is not supported"),
+        ("device.?driver == device.driver", "unsupported syntax"),
+    ],
+)
+def test_what_is_too_long_too_expensive_or_not_known_is_refused_before_it_runs(expression: str, reason: str) -> None:
+    """The reason says which."""
+    with pytest.raises(UnreadableSelector, match=reason):
+        Selectors().cost(expression)
+
+
+@pytest.mark.parametrize("pattern", ["(.{1,200}){20}", "(((a{9}){9}){9}){9}", r"(\\pL{1,50}){50}", "a" * 101])
+def test_a_pattern_that_is_expensive_to_compile_is_not(pattern: str) -> None:
+    """Counted repetitions multiply."""
+    with pytest.raises(SelectorFailed, match="too expensive to compile"):
+        Selectors().matches(f'device.driver.matches("{pattern}")', DRIVER, DEVICE)
+
+
+def test_an_evaluation_calls_so_many_functions_at_most() -> None:
+    """Each may compile a pattern."""
+    numbers = ",".join(["0"] * 65)
+    with pytest.raises(SelectorFailed, match="more than 64 calls"):
+        Selectors().matches(f"[{numbers}].all(x, isQuantity(string(x)))", DRIVER, DEVICE)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{LIST}.all(x, x == 1 && device.driver != string(x))",
+        "&&".join(["true"] * 680),
+        "1" + "+1" * 2000 + " == 2001",
+        "!" * 4000 + "true",
+        "(" * 2000 + "true" + ")" * 2000,
+        "[" * 4000,
+        "size(" * 800,
+        f'"{"a" * 4000}".matches("(a*)*b")',
+    ],
+    ids=["loop", "and", "plus", "not", "parentheses", "lists", "calls", "pattern"],
+)
+def test_no_expression_takes_long(expression: str) -> None:
+    """CPU time of the least of three attempts: compiling included, less than the event loop may be held up."""
+    seconds = []
+    for _ in range(3):
+        before, selectors = time.thread_time(), Selectors()
+        with suppress(SelectorFailed, UnreadableSelector):
+            selectors.matches(expression, DRIVER, DEVICE)
+        seconds.append(time.thread_time() - before)
+    assert min(seconds) < 0.06
+
+
+def test_answers_are_remembered_by_what_an_expression_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred GPUs of one product are evaluated once; those that differ are evaluated each."""
+    evaluated = list[str]()
+    evaluate = module._Program.evaluate
+    monkeypatch.setattr(
+        module._Program,
+        "evaluate",
+        lambda program, view: evaluated.append(program.source.text) or evaluate(program, view),
+    )
+    selectors = Selectors()
+    for number in range(100):
+        device = msgspec.convert(gpu(number % 20, f"GPU-{number}"), Device)
+        assert selectors.matches(f'{GPU}.productName.startsWith("NVIDIA")', DRIVER, device)
+        assert selectors.matches(f'{GPU}.uuid == "GPU-7"', DRIVER, device) == (number == 7)
+    assert len(evaluated) == 101
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many expressions only cause others to be evaluated again."""
+    monkeypatch.setattr(module, "PROGRAMS_KEPT", 4)
+    monkeypatch.setattr(module, "ANSWERS_KEPT", 6)
+    selectors = Selectors()
+    for number in range(10):
+        selectors.matches(f'device.driver != "{number}"', DRIVER, DEVICE)
+    assert (len(selectors._programs), len(selectors._answers)) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("expression", "reads"),
+    [
+        (f"{GPU}.index > 1 && device.driver == 'x'", {Reads("attributes", DRIVER, "index"), Reads("driver")}),
+        (f"{GPU}['index'] > 1", {Reads("attributes", DRIVER, "index")}),
+        ("device.capacity['a.b'].memory.sign() == 1", {Reads("capacity", "a.b", "memory")}),
+        ('"device.attributes" == "x"', set()),
+        (f"{GPU}.exists(k, true)", None),
+        (f"{GPU}[device.driver] > 1", None),
+        (f"cel.bind(a, {GPU}, a.b)", None),
+        ("device == device", None),
+        ('device.attributes["a\\"b"].c', None),
+    ],
+)
+def test_what_an_expression_reads_is_known_from_its_text(expression: str, reads: set[Reads] | None) -> None:
+    """Where it is not certain, the expression may read anything."""
+    assert read_source(expression).reads == (None if reads is None else frozenset(reads))
+
+
+FRAGMENTS: Final = st.sampled_from(
+    [
+        GPU,
+        "device",
+        ".index",
+        ".driver",
+        "[",
+        "]",
+        "(",
+        ")",
+        ",",
+        "1",
+        '"a"',
+        "&&",
+        "||",
+        "==",
+        "+",
+        "!",
+        ".map(x,",
+        "cel.bind(a,",
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(st.one_of(st.text(max_size=60), st.lists(FRAGMENTS, max_size=12).map("".join), st.sampled_from(EXPRESSIONS)))
+def test_any_text_is_answered_or_refused(expression: str) -> None:
+    """No text raises anything else, and asking twice gives the same answer."""
+    selectors = Selectors()
+    answers = list[object]()
+    for _ in range(2):
+        try:
+            answers.append(selectors.matches(expression, DRIVER, DEVICE))
+        except (SelectorFailed, UnreadableSelector) as error:
+            answers.append(str(error))
+    assert answers[0] == answers[1]
