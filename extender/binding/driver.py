@@ -48,7 +48,8 @@ class Driver:
             return result
 
     async def _do(self, intent: Intent, deadline: float) -> Reply:
-        for prepare in self.before_fence if isinstance(intent, FencePod) else ():
-            if not await self.drive(prepare(intent.uid), deadline):
-                return NoAnswer("what rests on its claims cannot be taken back yet")
+        if isinstance(intent, FencePod):
+            for prepare in self.before_fence:
+                if not await self.drive(prepare(intent.uid), deadline):
+                    return NoAnswer("what rests on its claims cannot be taken back yet")
         return await self.execute(intent, max(0.0, deadline - self.now()))

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
-from extender.cluster.caches.resource_claims import NO_RIGHT, ResourceClaims
+from extender.cluster.caches.resource_claims import NO_RIGHT, lean_claim
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
@@ -193,7 +193,7 @@ async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[Resourc
     """Return the claims that hold GPUs, and the slices of the same driver; else why not, unless the server has none."""
     try:
         slices = await list_objects(api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), decoder(ResourceSlice))
-        claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), ResourceClaims.keep)
+        claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), lean_claim)
     except Unavailable as error:
         return [], [], NO_RIGHT if error.denied else None
     return [claim for claim in claims.objects if claim.held], slices.objects, None

@@ -6,7 +6,7 @@ of which nobody tells the GPU may be any of the node's. So it is told, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -96,25 +96,26 @@ class ResourceClaims:
 
     def keep(self, claim: ResourceClaim) -> ResourceClaim:
         """Return what is read of a claim later; of most that is next to nothing."""
-        if self.allocated_here and self.allocated_here(claim):
-            return claim
-        metadata = claim.metadata
-        name = ClaimMeta(
-            metadata.name,
-            metadata.namespace,
-            metadata.uid,
-            metadata.resource_version,
-            owner_references=metadata.owner_references if self.allocated_here else None,
-        )
-        return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
+        if self.allocated_here is None:
+            return lean_claim(claim)
+        return claim if self.allocated_here(claim) else lean_claim(claim, with_owners=True)
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all claims that exist."""
+        for _ in self.replacing(objects, listing):
+            pass
+
+    def replacing(self, objects: Sequence[ResourceClaim], listing: Listing) -> Iterator[None]:
+        """Do so at once, and then let features hear of one claim after the other: what they make of it may take a while."""
         uids = {metadata.uid for metadata in (*(item.metadata for item in objects), *listing.unread)}
         for uid in [uid for uid in self._claims if uid not in uids]:
             self._put(uid, None)
         for item in objects:
             self._take(item)
+        for item in objects if self.hearers else ():
+            for hearer in self.hearers:
+                hearer.changed(item)
+            yield
         for hearer in self.hearers:
             hearer.replaced(objects, listing)
 
@@ -210,6 +211,19 @@ class ResourceClaims:
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
             self._touched(node)
+
+
+def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceClaim:
+    """Return a claim with nothing but its name and what it holds of GPUs."""
+    metadata = claim.metadata
+    name = ClaimMeta(
+        metadata.name,
+        metadata.namespace,
+        metadata.uid,
+        metadata.resource_version,
+        owner_references=metadata.owner_references if with_owners else None,
+    )
+    return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
 
 
 def _move(index: dict[str, set[str]], uid: str, old: set[str], new: set[str]) -> None:

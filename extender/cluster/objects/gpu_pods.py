@@ -256,7 +256,7 @@ def read_gpu_pod(
 ) -> GpuPod | None:
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     asked = asked_by(pod, resource)
-    if claimed is not None:
+    if claimed is not None and not (asked.names_gpus and pod.spec.node_name):  # a plugin's GPUs count in any case
         return GpuPod(pod, claimed.gpus, _placed(pod), stopped, cpu_milli=asked.cpu_milli, claimed=claimed)
     if asked.gpus is None and asked.is_readable:
         return None

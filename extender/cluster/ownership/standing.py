@@ -11,8 +11,8 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
   force or unobserved, and those that a kubelet did not admit, wait for this. An agent writes when it is asked, and every
   few minutes even when nothing changes.
 
-A claim for which we allocate a ResourceClaim is not free before that one is gone, or has other devices (`CLAIMED`): an
-allocation may be under way.
+Where we allocate a ResourceClaim for the pod, the claim is `CLAIMED` until that one is gone or has other devices. An allocation
+may be under way.
 
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).

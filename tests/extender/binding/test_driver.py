@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.binding.driver import Driver
-from extender.binding.intents import GetNode, Gone, Intent, Reply, Step
+from extender.binding.intents import FencePod, GetClaim, GetNode, Gone, Intent, NoAnswer, Reply, Step, fence
 from extender.kit.clock import Instant
+from tests.extender.builders import pod
 
 
 async def test_each_intent_has_the_time_that_is_left_and_none_once_there_is_none() -> None:
@@ -37,3 +40,25 @@ async def test_steps_that_need_nothing_are_done_at_once() -> None:
         raise AssertionError(intent)
 
     assert await Driver(execute, lambda: Instant(0.0, 0.0), 3.0).drive(steps(), 1.0) == 7
+
+
+@pytest.mark.parametrize("is_sure", [True, False])
+async def test_a_pod_is_fenced_only_after_what_rests_on_its_claims_is_taken_back(is_sure: bool) -> None:
+    """Otherwise the step hears no answer, and keeps the claims."""
+    asked = list[Intent]()
+
+    async def execute(intent: Intent, seconds: float) -> Reply:
+        asked.append(intent)
+        return Gone()
+
+    def take_back(uid: str) -> Step[bool]:
+        yield GetClaim("ml", uid)
+        return is_sure
+
+    def steps() -> Step[Reply]:
+        return (yield fence(pod("p")))
+
+    driver = Driver(execute, lambda: Instant(0.0, 0.0), 3.0, [take_back])
+    reply = await driver.drive(steps(), 1.0)
+    assert [type(intent) for intent in asked] == ([GetClaim, FencePod] if is_sure else [GetClaim])
+    assert isinstance(reply, Gone if is_sure else NoAnswer)

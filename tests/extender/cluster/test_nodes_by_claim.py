@@ -1,0 +1,100 @@
+"""Nodes whose GPUs are DRA devices that a feature allocates: open for pods that request them by claims, and for no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.cluster.candidates.openness import BY_DRA, NOT_BY_CLAIM
+from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.ownership.standing import Standing
+from extender.cluster.state import ClusterState
+from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice, waiting
+from tests.extender.builders import claim, cluster, free, gpus, node, pod
+from topology.annotations.status_codec import encode_status
+from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
+from topology.placement.verdict import Placement, Rejection
+from topology.request.gpu_request import GpuRequest
+
+OBSERVED = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+OURS = "ours"
+
+
+def made_for(pod: str, text: dict[str, object]) -> ResourceClaim:
+    """Return the claim as one that was made for a pod."""
+    text["metadata"] |= {"ownerReferences": [{"kind": "Pod", "uid": pod, "controller": True}]}  # type: ignore[operator]
+    return read_claim(text)
+
+
+def published(*claims: ResourceClaim, ledger: tuple[str, ...] = ()) -> ClusterState:
+    """Return a node whose driver publishes its GPUs; the ledger names pods for the first ones."""
+    state = ClusterState()
+    state.claims.allocated_here = lambda item: item.metadata.name.startswith(OURS)
+    devices = [gpu(position, uuid) for position, uuid in enumerate(gpus("n1", *range(8)))]
+    state.claims.slices.replaced([read_slice(resource_slice("n1", devices))])
+    state.claims.replaced(claims)
+    state.claims.hear(True)
+    named = tuple(claim(uuid, pod) for uuid, pod in zip(gpus("n1", *range(8)), ledger, strict=False))
+    return cluster(node(claims=named, status=OBSERVED), into=state)
+
+
+@pytest.mark.parametrize("by_claim", [False, True])
+def test_the_node_is_open_for_one_kind_of_pods(by_claim: bool) -> None:
+    """Also in mode `observe`, where NVIDIA's plugin would choose: there is none."""
+    by_plugin, by_dra = cluster(node()).views["n1"], published().views["n1"]
+    request = GpuRequest(2, by_claim=by_claim)
+    good, bad = (by_dra, by_plugin) if by_claim else (by_plugin, by_dra)
+    assert isinstance(good.decide_for("p", request), Placement)
+    refused = bad.decide_for("p", request)
+    assert isinstance(refused, Rejection) and (NOT_BY_CLAIM if by_claim else BY_DRA) in refused.message
+    assert by_dra.by_claim and not by_dra.plugin_chooses
+
+
+def test_free_is_what_no_claim_of_any_class_holds() -> None:
+    state = published(read_claim(allocated("theirs", "n1", "gpu-1")), made_for("p", allocated(OURS, "n1", "gpu-2")))
+    assert free(state) == (0, 3, 4, 5, 6, 7)
+
+
+def test_what_the_ledger_and_a_claim_name_for_one_pod_is_its_own() -> None:
+    """It would be taken for somebody else's otherwise, and the plan given up."""
+    state = published(made_for("p", allocated(OURS, "n1", "gpu-0")), ledger=("p",))
+    view = state.views["n1"]
+    decision = view.decide_for("p", GpuRequest(1, by_claim=True))
+    assert isinstance(decision, Placement) and decision.gpus == (0,)
+    assert (view.left_to_dra, view.disputed, free(state)) == (frozenset(), frozenset(), tuple(range(1, 8)))
+
+
+@pytest.mark.parametrize(
+    ("resource_claim", "standing"),
+    [
+        (None, Standing.FREE),
+        (made_for("p", waiting(OURS)), Standing.CLAIMED),
+        (made_for("p", allocated(OURS, "n1", "gpu-0")), Standing.CLAIMED),
+        (made_for("p", allocated(OURS, "n1", "gpu-5")), Standing.FREE),
+        (made_for("other", allocated(OURS, "n1", "gpu-0")), Standing.FREE),
+        (made_for("p", allocated("theirs", "n1", "gpu-0")), Standing.FREE),
+    ],
+)
+def test_a_ledger_keeps_what_a_claim_of_a_dead_pod_holds_or_may_still_get(
+    resource_claim: ResourceClaim | None, standing: Standing
+) -> None:
+    """An allocation may be under way until the claim is gone."""
+    state = published(*filter(None, [resource_claim]), ledger=("p",))
+    state.pods.changed(pod("p", phase="Failed"))
+    assert [each for _, each in state.views["n1"].claims] == [standing]
+
+
+def test_the_standing_changes_with_the_claim() -> None:
+    """The node's view is derived again, though nothing of the node has changed."""
+    ours = made_for("p", waiting(OURS))
+    state = published(ours, ledger=("p",))
+    state.pods.changed(pod("p", phase="Failed"))
+    assert [each for _, each in state.views["n1"].claims] == [Standing.CLAIMED]
+    state.claims.deleted(ours)
+    assert [each for _, each in state.views["n1"].claims] == [Standing.FREE]
+
+
+def test_without_a_feature_there_are_no_such_nodes() -> None:
+    state = published()
+    state.claims.allocated_here = None
+    state.claims.hear(False)
+    assert not state.views["n1"].by_claim
