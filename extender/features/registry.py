@@ -1,7 +1,8 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Outside their folders only `extender.kubectl.queue`, `extender.kubectl.job_deadline`, `extender.kubectl.extender_client`,
-`extender.web.server`, `extender.web.view_port` and `benchmarks.placement.product_queue` name one. Only the queue uses
+Outside their folders only `extender.kubectl.queue`, `extender.kubectl.claim`, `extender.kubectl.make_room`,
+`extender.kubectl.job_deadline`, `extender.kubectl.extender_client`, `extender.web.server`, `extender.web.view_port` and
+`benchmarks.placement.product_queue` name one. Only the queue uses
 `extender.binding.planned_claims`.
 """
 
@@ -11,6 +12,7 @@ from typing import Final
 
 from extender.core.feature import Feature
 from extender.features.autoscaling.feature import Autoscaling
+from extender.features.dra.feature import Dra
 from extender.features.group_sizes.feature import GroupSizeWatch
 from extender.features.measured.feature import MeasuredFile
 from extender.features.quality.feature import Quality
@@ -26,6 +28,7 @@ FEATURES: Final[tuple[type[Feature], ...]] = (
     Autoscaling,
     Steering,
     Queue,
+    Dra,
     Waking,
     MeasuredFile,
     Quality,

@@ -1,0 +1,231 @@
+"""Writes the allocations of a pod's claims once its GPUs stand in the ledger, and takes them back. Sans I/O.
+
+First the ledger names the GPUs. Then the finalizer is written, so that the claim stays while its pod runs. The allocation
+follows, in the version of the claim that this has made. The watch has to show it before the gate is opened. Each allocation
+is checked just before it is written, as the API server checks almost nothing.
+
+Why no GPU is given twice: an allocation commits only while its claim is in one version. As long as it can, the ledger names the
+GPUs. They leave it only when that version has gone and the claim holds nothing (`withdraw`, before each fence), or when the claim
+is gone. So it does not matter where a planner dies, how many there are, or how far a watch is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from extender.binding.intents import (
+    AllocateClaim,
+    Conflict,
+    Done,
+    GetClaim,
+    Gone,
+    MarkClaim,
+    Refused,
+    Reply,
+    Step,
+    in_words,
+)
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.versions import is_before
+from extender.cluster.state import ClusterState
+from extender.features.dra.allocation import ClaimAllocation, allocate
+from extender.features.dra.demands import Demands
+from extender.features.dra.inventory import DeviceId, taken_by
+from extender.features.dra.requests import is_ours
+from extender.features.dra.validate import InvalidAllocation, validate
+from extender.kit.bounded import Bounded
+from extender.kit.clock import Clock
+from extender.kit.plain_structlog import structlog
+from topology.errors import RequestError
+
+PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+"""kube-scheduler's finalizer; a controller removes it when the claim is deallocated."""
+PENDING: Final = 10_000
+"""Claims of which the watch has not shown our last write yet, at most."""
+ATTEMPTS: Final = 3
+"""To take one allocation back while others write to the claim."""
+
+log = structlog.get_logger(__name__)
+
+
+class AllocationOutcome(StrEnum):
+    """What became of an allocation."""
+
+    WRITTEN = "written"
+    INVALID = "invalid"
+    """It was not written: it disagrees with what is known."""
+    REFUSED = "refused"
+    """By the API server: a right is missing, or a policy forbids it."""
+    TAKEN_BACK = "taken-back"
+    UNDONE = "undone"
+    """By kube-scheduler: the pod cannot run there."""
+
+
+@dataclass(slots=True)
+class Allocations:
+    """The allocations of one extender; a `BeforeOpening`."""
+
+    state: ClusterState
+    demands: Demands
+    clock: Clock
+    count: Callable[[AllocationOutcome], None]
+    _pending: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
+    """UID of a claim → the version that our last write has made."""
+    _withdrawn: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
+    """UID of a claim → the version whose allocation we have taken back, or tried to."""
+
+    def is_done(self, pod: GpuPod, node: str) -> bool:
+        """Whether the watch shows for all of the pod's claims the devices that the node's ledger names."""
+        if pod.claimed is None or not pod.claimed.is_allocated:
+            return pod.claimed is None
+        view = self.state.views.get(node)
+        planned = self._planned(pod, view) if view else None
+        return planned is not None and all(holds(claim, allocation) for claim, allocation in planned)
+
+    def do(self, pod: GpuPod, node: str) -> Step[bool]:
+        """Allocate the pod's claims; returns `False` where they cannot have these devices there."""
+        view = self.state.views.get(node)
+        if view is None or self.demands.guard.obstacle:
+            return True
+        planned = self._planned(pod, view)
+        if planned is None:
+            self.count(AllocationOutcome.INVALID)
+            return False
+        if any(self._is_pending(claim) for claim, _ in planned):
+            return True
+        if any(claim.status.allocation and not holds(claim, allocation) for claim, allocation in planned):
+            return (yield from self.withdraw(pod.uid))
+        for claim, allocation in planned:
+            if not claim.status.allocation and not (yield from self._allocate(claim, allocation)):
+                return False
+        return True
+
+    def withdraw(self, pod: str) -> Step[bool]:
+        """Make sure that no claim of a pod, by its UID, holds devices or may get any that were planned before."""
+        cached = self.state.pods.get(pod)
+        if cached is not None and cached.node is not None:
+            return True
+        for claim in self.demands.claims.made_for(pod):
+            if is_ours(claim) and not (yield from self._withdraw(claim)):
+                return False
+        return True
+
+    def was_withdrawn(self, uid: str) -> bool:
+        """Whether the deallocation of a claim that the watch has just shown is ours; the watch may be faster than the reply."""
+        return self._withdrawn.pop(uid) is not None
+
+    def _planned(self, pod: GpuPod, view: NodeView) -> list[tuple[ResourceClaim, ClaimAllocation]] | None:
+        """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have."""
+        try:
+            demand = self.demands.of(pod.pod)
+        except RequestError:
+            return None
+        published, device_class = self.demands.inventory(view.name).gpus, self.demands.guard.device_class
+        named = {claim.gpu for claim in view.claims_of(pod.uid)}
+        gpus = [published[uuid] for uuid in view.devices if uuid in named and uuid in published]
+        if device_class is None or len(gpus) != len(named) or len(gpus) != demand.option.gpus:
+            return None
+        written = datetime.fromtimestamp(self.clock().wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        planned = allocate(demand.option, demand.claims, device_class, view.name, gpus, written)
+        return [*zip(demand.claims, planned, strict=True)]
+
+    def _allocate(self, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
+        demands, node = self.demands, allocation.node
+        slices, device_class = demands.slices.on(node), demands.guard.device_class
+        pools = {item.spec.pool.name for item in slices}
+        others = [item for item in demands.claims.holding(pools) if item.metadata.uid != claim.metadata.uid]
+        uuids = [gpu.uuid for _, gpu in allocation.gpus]
+        try:
+            assert device_class is not None, "the plan rests on it"
+            status = allocation.status
+            validate(status, claim, device_class, node, slices, taken_by(others), uuids, demands.selectors)
+        except InvalidAllocation as invalid:
+            log.warning("an allocation is not written", node=node, why=str(invalid))
+            self.count(AllocationOutcome.INVALID)
+            return False
+        metadata = claim.metadata
+        if PROTECTION not in (metadata.finalizers or ()):
+            reply = yield self._mark(claim, (*(metadata.finalizers or ()), PROTECTION))
+            if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
+                return self._may_go_on(claim, reply)
+            self._learn(reply.value)
+            metadata = reply.value.metadata
+        reply = yield AllocateClaim(
+            metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, allocation.status
+        )
+        if isinstance(reply, Done) and isinstance(reply.value, ResourceClaim):
+            self._learn(reply.value)
+            self.count(AllocationOutcome.WRITTEN)
+            return True
+        return self._may_go_on(claim, reply)
+
+    def _may_go_on(self, claim: ResourceClaim, reply: Reply) -> bool:
+        """Whether another attempt may succeed: the watch tells what has changed."""
+        if isinstance(reply, Refused):
+            log.warning("a ResourceClaim cannot be allocated", claim=claim.name, why=refusal_in_words(reply))
+            self.count(AllocationOutcome.REFUSED)
+        return not isinstance(reply, Refused | Gone)
+
+    def _withdraw(self, claim: ResourceClaim) -> Step[bool]:
+        for _ in range(ATTEMPTS):
+            if claim.status.reserved_for:
+                return False
+            had_devices, metadata = claim.status.allocation is not None, claim.metadata
+            if had_devices:
+                self._withdrawn.put(metadata.uid, metadata.resource_version)
+            reply: Reply = yield (
+                AllocateClaim(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, None)
+                if had_devices
+                else self._mark(claim, metadata.finalizers or ())
+            )
+            match reply:
+                case Done(ResourceClaim() as written):
+                    self._learn(written)
+                    if had_devices:
+                        self.count(AllocationOutcome.TAKEN_BACK)
+                    return True
+                case Gone():
+                    return True
+                case Conflict():
+                    reply = yield GetClaim(metadata.namespace, metadata.name)
+            if isinstance(reply, Gone):
+                return True
+            if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
+                return False
+            if reply.value.metadata.uid != metadata.uid:
+                return True  # of that name is another one now
+            claim = reply.value
+        return False
+
+    def _mark(self, claim: ResourceClaim, finalizers: Sequence[str]) -> MarkClaim:
+        metadata = claim.metadata
+        return MarkClaim(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, tuple(finalizers))
+
+    def _learn(self, written: ResourceClaim) -> None:
+        self._pending.put(written.metadata.uid, written.metadata.resource_version)
+
+    def _is_pending(self, claim: ResourceClaim) -> bool:
+        """Whether the watch is still to show our last write to a claim."""
+        written = self._pending.get(claim.metadata.uid)
+        return written is not None and is_before(claim.metadata.resource_version, written)
+
+
+def holds(claim: ResourceClaim, allocation: ClaimAllocation) -> bool:
+    """Whether a claim has exactly these devices."""
+    results = (claim.status.allocation.devices.results if claim.status.allocation else None) or ()
+    given = {DeviceId(result.driver, result.pool, result.device) for result in results}
+    return given == {gpu.id for _, gpu in allocation.gpus}
+
+
+def refusal_in_words(reply: Refused) -> str:
+    """Say why a write was refused; since Kubernetes 1.36 a missing right looks like an invalid object."""
+    words = in_words(reply)
+    if "resourceclaims/binding" in words:
+        return f"the right to patch resourceclaims/binding is missing ({words})"
+    return words

@@ -1,0 +1,149 @@
+"""Whole ResourceClaims and ResourceSlices, as the watches of the core show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
+from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version
+
+Change = Callable[[ResourceClaim | None, ResourceClaim | None], None]
+
+
+class ClaimCache:
+    """All claims, each in the newest version that the watch has shown.
+
+    Args:
+        changed: Is called with a claim before and after each change.
+
+    """
+
+    def __init__(self, changed: Change) -> None:
+        self._changed = changed
+        self._claims: dict[str, ResourceClaim] = {}
+        """By UID."""
+        self._uids: dict[tuple[str, str], str] = {}
+        self._of_pods: dict[str, dict[str, None]] = {}
+        """Pod → UIDs of the claims that were made for it, in the order in which they were heard of."""
+        self._of_pools: dict[str, set[str]] = {}
+        """Pool → UIDs of the claims that hold devices of it."""
+
+    def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all claims that exist."""
+        uids = {metadata.uid for metadata in (*(item.metadata for item in objects), *listing.unread)}
+        for uid in [uid for uid in self._claims if uid not in uids]:
+            self._put(uid, None)
+        for item in objects:
+            self.changed(item)
+
+    def changed(self, item: ResourceClaim) -> None:
+        """Take this for the newest version of a claim; a list shows most of them as they are known."""
+        known = self._claims.get(item.metadata.uid)
+        if known is None or not is_same_version(item.metadata, known.metadata):
+            self._put(item.metadata.uid, item)
+
+    def deleted(self, item: ResourceClaim) -> None:
+        """Take this for the last version of a claim that is gone."""
+        self._put(item.metadata.uid, None)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: what was known stays, unless it is the claim's last."""
+        if gone:
+            self._put(metadata.uid, None)
+
+    def made_for(self, pod: str) -> list[ResourceClaim]:
+        """Return the claims that were made for a pod, by its UID."""
+        return [self._claims[uid] for uid in self._of_pods.get(pod, ())]
+
+    def of_pod(self, pod: Pod) -> list[ResourceClaim] | None:
+        """Return all claims of a pod in its order; `None` while some do not exist."""
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
+        claims = list[ResourceClaim]()
+        for named in pod.spec.resource_claims or ():
+            name = named.resource_claim_name or made.get(named.name)
+            claim = self._claims.get(self._uids.get((pod.metadata.namespace, name or ""), ""))
+            if claim is None:
+                return None
+            claims.append(claim)
+        return claims
+
+    def holding(self, pools: Iterable[str]) -> list[ResourceClaim]:
+        """Return the claims that hold devices of these pools."""
+        uids = {uid for pool in pools for uid in self._of_pools.get(pool, ())}
+        return [self._claims[uid] for uid in sorted(uids)]
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return iter(self._claims.values())
+
+    def _put(self, uid: str, after: ResourceClaim | None) -> None:
+        before = self._claims.pop(uid, None)
+        if before is not None:
+            self._uids.pop((before.metadata.namespace, before.metadata.name), None)
+        if after is not None:
+            self._claims[uid] = after
+            self._uids[after.metadata.namespace, after.metadata.name] = uid
+        for pod in {before.pod if before else "", after.pod if after else ""} - {""}:
+            claims = self._of_pods.setdefault(pod, {})
+            if after is None:
+                claims.pop(uid, None)
+            else:
+                claims.setdefault(uid)
+            if not claims:
+                del self._of_pods[pod]
+        for pool in _pools(before):
+            self._of_pools[pool].discard(uid)
+            if not self._of_pools[pool]:
+                del self._of_pools[pool]
+        for pool in _pools(after):
+            self._of_pools.setdefault(pool, set()).add(uid)
+        self._changed(before, after)
+
+
+class SliceCache:
+    """All slices of NVIDIA's driver, by the node that publishes them."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the name of each node of which a slice has changed."""
+        self._changed = changed
+        self._slices: dict[str, ResourceSlice] = {}
+        self._of_nodes: dict[str, set[str]] = {}
+
+    def replaced(self, objects: Sequence[ResourceSlice], listing: Listing = NOTHING_MORE) -> None:
+        """Take these, and those that could not be read, for all slices that exist."""
+        names = {metadata.name for metadata in (*(item.metadata for item in objects), *listing.unread)}
+        for name in [name for name in self._slices if name not in names]:
+            self._put(name, None)
+        for item in objects:
+            self.changed(item)
+
+    def changed(self, item: ResourceSlice) -> None:
+        """Take this for the newest version of a slice."""
+        self._put(item.metadata.name, item)
+
+    def deleted(self, item: ResourceSlice) -> None:
+        """Take this for the last version of a slice that is gone."""
+        self._put(item.metadata.name, None)
+
+    def unread(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        """Take note of a version that cannot be read: the pool is incomplete then, and not allocated from."""
+        self._put(metadata.name, None)
+
+    def on(self, node: str) -> list[ResourceSlice]:
+        """Return the slices of a node."""
+        return [self._slices[name] for name in sorted(self._of_nodes.get(node, ()))]
+
+    def _put(self, name: str, after: ResourceSlice | None) -> None:
+        before = self._slices.pop(name, None)
+        if after is not None:
+            self._slices[name] = after
+        if before is not None and before.spec.node_name:
+            self._of_nodes[before.spec.node_name].discard(name)
+        if after is not None and after.spec.node_name:
+            self._of_nodes.setdefault(after.spec.node_name, set()).add(name)
+        for node in {item.spec.node_name for item in (before, after) if item and item.spec.node_name}:
+            self._changed(node)
+
+
+def _pools(claim: ResourceClaim | None) -> set[str]:
+    return {result.pool for result in claim.held} if claim else set()

@@ -1,0 +1,116 @@
+"""What pods request by claims of our class, as the caches show it now. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.gpu_pods import ClaimedRequest, read_request
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.features.dra.caches import ClaimCache, SliceCache
+from extender.features.dra.claim_spec import OUR_CLASS
+from extender.features.dra.eligibility import choices
+from extender.features.dra.guard import DraGuard
+from extender.features.dra.inventory import NodeInventory, read_inventory
+from extender.features.dra.requests import DemandOption, RefusedDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.selectors import Selectors
+from topology.annotations import keys
+from topology.errors import RequestError
+
+GONE: Final = "its ResourceClaims are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDemand:
+    """What one pod requests of our class."""
+
+    claims: tuple[ResourceClaim, ...]
+    """Its claims of our class, in its order."""
+    option: DemandOption
+
+
+@dataclass(slots=True)
+class Demands:
+    """Reads the claims of pods."""
+
+    state: ClusterState
+    guard: DraGuard
+    claims: ClaimCache
+    slices: SliceCache
+    selectors: Selectors = field(default_factory=Selectors)
+    _inventories: dict[str, NodeInventory] = field(default_factory=dict)
+    """By node, whatever is free there."""
+
+    def read(self, pod: Pod) -> ClaimedRequest | None:
+        """Return what the pod requests of our class; `None`: nothing, or some of its claims do not exist yet."""
+        claims = self.claims.of_pod(pod)
+        if claims is None:
+            return ClaimedRequest(None, GONE, is_allocated=True) if _was_planned(pod) else None
+        ours = [claim for claim in claims if is_ours(claim)]
+        if not ours:
+            return None
+        is_allocated = all(claim.status.allocation for claim in ours)
+        try:
+            demand = self._demand(pod, claims)
+            asked = as_gpu_pod(pod, claims, demand.option, self.state.resource)
+            request = read_request(asked, self.state.resource, self.state.indexes.groups.words)
+        except RequestError as error:
+            return ClaimedRequest(None, str(error), is_allocated=is_allocated)
+        refusal = "" if is_allocated else self.guard.obstacle or ""
+        if refusal:
+            return ClaimedRequest(None, f"nothing is allocated now: {refusal}", is_allocated=is_allocated)
+        return ClaimedRequest(
+            replace(request, request=replace(request.request, by_claim=True)), is_allocated=is_allocated
+        )
+
+    def of(self, pod: Pod) -> ClaimedDemand:
+        """Return what the pod requests; raises `RequestError`."""
+        return self._demand(pod, self.claims.of_pod(pod) or [])
+
+    def inventory(self, node: str) -> NodeInventory:
+        """Return what the node's driver publishes, whoever holds it."""
+        if node not in self._inventories:
+            self._inventories[node] = read_inventory(node, self.slices.on(node), {})
+        return self._inventories[node]
+
+    def forget_inventory(self, node: str) -> None:
+        """Read a node's slices again when they are needed: they have changed."""
+        self._inventories.pop(node, None)
+
+    def fits(self, uid: str, node: str) -> bool:
+        """Whether every free GPU of a node suits a pod; the planner chooses among them by links alone."""
+        pod, view = self.state.pods.get(uid), self.state.views.get(node)
+        if pod is None or pod.claimed is None or view is None:
+            return True
+        try:
+            option = self.of(pod.pod).option
+        except RequestError:
+            return False
+        sets = choices(option, self.inventory(node), self.selectors).sets
+        free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
+        return bool(sets) and free <= sets[0]
+
+    def _demand(self, pod: Pod, claims: list[ResourceClaim]) -> ClaimedDemand:
+        ours = tuple(claim for claim in claims if is_ours(claim))
+        for claim in ours:
+            if claim.pod != pod.metadata.uid:
+                raise RequestError(
+                    f"ResourceClaim {claim.name}", "of our class, and not made from a template for this pod"
+                )
+        if self.guard.device_class is None:
+            raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
+        demand = read_demand(claims, self.guard.device_class, self.selectors)
+        if isinstance(demand, RefusedDemand):
+            raise RequestError(f"ResourceClaim {demand.claim}", f"{demand.field}: {demand.reason}")
+        if demand is None or len(demand.options) > 1:
+            raise RequestError(
+                f"ResourceClaim {ours[0].name}", "firstAvailable with several alternatives is not planned"
+            )
+        return ClaimedDemand(ours, demand.options[0])
+
+
+def _was_planned(pod: Pod) -> bool:
+    """Whether ledgers may name a pod whose claims do not exist any more: those of an ended pod go before it."""
+    return not {keys.PLANNED, keys.PLACEMENT}.isdisjoint(pod.metadata.annotations or ())

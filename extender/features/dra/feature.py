@@ -1,0 +1,151 @@
+"""Allocates ResourceClaims of our DeviceClass on nodes whose GPUs NVIDIA's DRA driver publishes: the planner's choice, exactly.
+
+The queue plans the pods, and knows nothing of this. Here is what their claims request, and what is written before their gates are
+opened. kube-scheduler keeps to an allocation, or takes it back where the pod cannot run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Final, Self
+
+from extender.binding.driver import Driver
+from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.state import ClusterState
+from extender.core.feature import Core, Feature
+from extender.features.dra.allocations import AllocationOutcome, Allocations
+from extender.features.dra.caches import ClaimCache, SliceCache
+from extender.features.dra.demands import Demands
+from extender.features.dra.guard import DraGuard
+from extender.features.dra.requests import is_ours
+from extender.features.dra.settings import DraSettings
+from extender.kit.clock import Clock
+from extender.kit.lasting import Lasting
+from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
+from extender.kit.turns import in_short_turns
+from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind, read_gauges
+
+ALLOCATIONS: Final = Declaration(
+    "gputopo_dra_allocations",
+    "Allocations of ResourceClaims, by what became of them.",
+    SeriesKind.COUNTER,
+    labels=("outcome",),
+    values=tuple(product(AllocationOutcome)),
+)
+GAUGES: Final = read_gauges({"dra_guarded": "1 if nothing keeps the extender from allocating ResourceClaims."})
+CHECK_SECONDS: Final = 60.0
+UNTIL_ALLOWED_SECONDS: Final = 1.0
+"""Between two checks of policy and class while nothing is allocated."""
+DEADLINE_SECONDS: Final = 1.0
+"""Between two looks for allocations that nobody uses."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Dra(Feature):
+    """The claims of one extender."""
+
+    name = "dra"
+    section = DraSettings
+    declarations = (ALLOCATIONS, *GAUGES)
+
+    state: ClusterState
+    driver: Driver
+    clock: Clock
+    metrics: Metrics
+    guard: DraGuard
+    deadline_seconds: float
+    demands: Demands = field(init=False)
+    allocations: Allocations = field(init=False)
+    _unreserved: dict[str, str] = field(default_factory=dict)
+    """UID of each claim of ours with an allocation that is reserved for no pod → UID of its pod."""
+    _lasting: Lasting[str] = field(default_factory=Lasting)
+
+    def __post_init__(self) -> None:
+        """Hear of claims and slices, and say what pods request by them."""
+        slices = SliceCache(self._slice_changed)
+        self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed), slices)
+        count = partial(self.metrics.count, ALLOCATIONS)
+        self.allocations = Allocations(self.state, self.demands, self.clock, count)
+        claims, claimed = self.state.claims, self.state.claimed
+        claims.allocated_here = is_ours
+        claims.hearers.append(self.demands.claims)
+        claims.slices.hearers.append(slices)
+        claimed.reader, claimed.fits = self.demands.read, self.demands.fits
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        settings = core.config.section(DraSettings)
+        if not settings.enabled:
+            return None
+        guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
+        dra = cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline)
+        core.before_opening.append(dra.allocations)
+        core.driver.before_fence.append(dra.allocations.withdraw)
+        return dra
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the check of policy and class, and the look for allocations that nobody uses."""
+        yield Round(name=f"{self.name}-guard", work=self.check, every_seconds=self._pause_seconds, at_once=True)
+        yield Round(name=self.name, work=self.take_back_unreserved, every_seconds=DEADLINE_SECONDS)
+
+    def figures(self) -> Figures:
+        """Return whether claims are allocated."""
+        return {"dra_guarded": self.guard.obstacle is None}
+
+    async def check(self) -> None:
+        """Try the policy, read the class, and read all pods again if that has changed what they may have."""
+        if await self.guard.check():
+            log.info("whether ResourceClaims are allocated", obstacle=self.guard.obstacle)
+            await in_short_turns(self._read_again())
+
+    async def take_back_unreserved(self) -> None:
+        """Take back what kube-scheduler has reserved for nobody by the deadline, with the pod's other claims."""
+        lasting = self._lasting.seconds(self._unreserved, self.clock().monotonic)
+        late = {self._unreserved[uid] for uid, seconds in lasting.items() if seconds >= self.deadline_seconds}
+        for pod in sorted(late):
+            await self.driver.drive(self.allocations.withdraw(pod), self.driver.deadline())
+
+    def _read_again(self) -> Iterator[None]:
+        for uid in self.state.claimed.uids:
+            self.state.pods.read_again(uid)
+            yield
+
+    def _pause_seconds(self) -> float:
+        return CHECK_SECONDS if self.guard.obstacle is None else UNTIL_ALLOWED_SECONDS
+
+    def _slice_changed(self, node: str) -> None:
+        self.demands.forget_inventory(node)
+
+    def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        """Take note of a claim's new version, and read its pod again."""
+        claim = after or before
+        if claim is None:
+            return
+        uid, pods = claim.metadata.uid, [claim.pod]
+        if not claim.pod:
+            pods = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
+        elif is_ours(claim):
+            self._unreserved.pop(uid, None)
+            if after is not None and after.status.allocation and not after.status.reserved_for:
+                self._unreserved[uid] = claim.pod
+            if before and after and before.status.allocation and not after.status.allocation:
+                self._deallocated(before, after)
+        for pod in pods:
+            self.state.pods.read_again(pod)
+
+    def _deallocated(self, before: ResourceClaim, after: ResourceClaim) -> None:
+        """Let the node step back from a pod that was sent there: kube-scheduler takes back only what a pod cannot use."""
+        pod, node = self.state.pods.get(after.pod), before.node
+        if pod is None or not pod.is_alive or pod.node is not None or node is None:
+            return
+        if not self.allocations.was_withdrawn(after.metadata.uid):
+            self.metrics.count(ALLOCATIONS, AllocationOutcome.UNDONE)
+        if not pod.pod.spec.scheduling_gates:
+            self.state.memory.setbacks.fail(pod.uid, node, self.clock().monotonic, pod.key[0])

@@ -1,0 +1,92 @@
+"""Whether the policy is in force that reserves NVIDIA's DeviceClasses, and whether our own DeviceClass is there and reserved.
+
+The policy is tried and not read: a dry run of what it forbids, a claim of NVIDIA's class in our own namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from extender.cluster.objects.devices import DRIVER
+from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, DeviceClass
+from extender.kit.plain_structlog import structlog
+from extender.kubernetes.reflector import Unavailable
+from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
+
+_CLASS_PATH: Final = f"/apis/resource.k8s.io/v1/deviceclasses/{OUR_CLASS}"
+_decode_class = msgspec.json.Decoder(DeviceClass).decode
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+log = structlog.get_logger(__name__)
+
+
+class DraGuard:
+    """What is known of policy and class, from checks now and then."""
+
+    def __init__(self, send: Send, namespace: str, *, is_needed: bool) -> None:
+        """Try the policy in this namespace; without need only the class counts."""
+        self.device_class: DeviceClass | None = None
+        self.policy_in_force: bool | None = None
+        self._send = send
+        self._namespace = namespace
+        self._is_needed = is_needed
+        self._answer = "it has not been tried yet"
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing is allocated now; `None`: nothing speaks against it."""
+        if self.device_class is None:
+            return f"there is no DeviceClass {OUR_CLASS}, or it cannot be read"
+        selectors = [selector.cel.expression for selector in self.device_class.spec.selectors or ()]
+        if MATCHES_NOTHING not in selectors:
+            return f"the DeviceClass {OUR_CLASS} matches devices: kube-scheduler would allocate them, too"
+        if self._is_needed and not self.policy_in_force:
+            return f"the policy that reserves NVIDIA's DeviceClasses is not known to be in force: {self._answer}"
+        return None
+
+    async def check(self) -> bool:
+        """Read the class and try the policy; returns whether anything has changed. No answer leaves what is known."""
+        before = self.device_class, self.policy_in_force
+        try:
+            await self._read_class()
+            if self._is_needed:
+                await self._try_policy()
+        except Unavailable:
+            return False
+        return (self.device_class, self.policy_in_force) != before
+
+    async def _read_class(self) -> None:
+        status, body = await self._send(Request("GET", _CLASS_PATH))
+        if status == 200:
+            try:
+                self.device_class = _decode_class(body)
+            except _UNREADABLE:  # it may say what we do not know
+                self.device_class = None
+        elif status in (403, 404):
+            self.device_class = None
+
+    async def _try_policy(self) -> None:
+        status, body = await self._send(forbidden_claim(self._namespace))
+        is_refused = status in (403, 422) and b"ValidatingAdmissionPolicy" in body
+        if not is_refused and not (200 <= status < 300 or status == 403):
+            return
+        if is_refused != self.policy_in_force:
+            log.info("the policy on NVIDIA's DeviceClasses was tried", in_force=is_refused)
+        self.policy_in_force = is_refused
+        self._answer = "the API server accepts such claims" if status < 300 else words_of(status, body)
+
+
+def forbidden_claim(namespace: str) -> Request:
+    """Return the request that is refused; it changes nothing even where it is not."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "gputopo-tries-the-policy"},
+        "spec": {"devices": {"requests": requests}},
+    }
+    path = f"/apis/resource.k8s.io/v1/namespaces/{quote(namespace, safe='')}/resourceclaims"
+    return Request("POST", f"{path}?dryRun=All&fieldManager={FIELD_MANAGER}", msgspec.json.encode(body))

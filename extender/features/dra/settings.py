@@ -1,0 +1,18 @@
+"""GPUs that ResourceClaims of our DeviceClass get."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from extender.kit.settings import Duration, Section
+
+
+class DraSettings(Section):
+    """ResourceClaims of the DeviceClass `gpus.gputopo.dev`."""
+
+    enabled: bool = False
+    """Whether the extender allocates them for pods of its queue. Needs `queue.enabled`."""
+    unguarded: bool = False
+    """Whether it does so without the policy that reserves NVIDIA's classes."""
+    deadline: Duration = Field(default=60.0, ge=1)
+    """Time after which an allocation that kube-scheduler has not reserved is taken back."""

@@ -1,0 +1,249 @@
+"""A small cluster whose GPUs are DRA devices: a planner that may die at any request, a scheduler, and the controller of claims.
+
+Requests of the planner are answered, lost, or arrive later than anybody waits. After every write no device is in two claims.
+Every GPU that a claim of our class holds is in the ledger of its node.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.simulated.double.resources import NODES, PODS, RESOURCES, ApiResource, Object
+from benchmarks.simulated.double.selectors import everything
+from benchmarks.simulated.double.store import Watch
+from extender.binding.driver import Driver
+from extender.binding.intents import AllocateClaim, Intent, MarkClaim, NoAnswer, OpenGate, Reply, SwapLedger
+from extender.binding.release import release
+from extender.cluster.objects.devices import ResourceClaim
+from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
+from extender.features.dra.feature import Dra
+from extender.features.dra.guard import DraGuard
+from extender.features.queue.feature import Queue
+from extender.features.queue.settings import QueueSettings
+from extender.kit.keyed_locks import KeyedLocks
+from extender.kubernetes.events import EventRecorder
+from extender.kubernetes.rest import Request
+from extender.telemetry.metrics import Metrics
+from tests.dra import gpu, read_slice, resource_slice
+from tests.extender.world import Crash, Replica, World
+from topology.annotations import keys
+from topology.formats.catalog import machine
+
+CLAIMS: Final = ApiResource("apis/resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+DEADLINE_SECONDS: Final = 60.0
+_WRITES: Final = (AllocateClaim, MarkClaim, OpenGate, SwapLedger)
+
+
+class ClaimSite:
+    """Nodes of four GPUs, and one planner at a time."""
+
+    def __init__(self, nodes: int, random: Random) -> None:
+        RESOURCES.setdefault((CLAIMS.root, CLAIMS.plural), CLAIMS)  # type: ignore[attr-defined]
+        self.names = [f"n{number}" for number in range(nodes)]
+        self.world = World(*self.names, machine_name="dgx-a100")
+        self.random = random
+        self.seconds = 0.0
+        self.deaths = self.undone = 0
+        self.chaos = 0.0
+        """Probability that a write of the planner is lost, late, or its last."""
+        self.unfit: set[str] = set()
+        """Nodes where kube-scheduler lets no pod run."""
+        self.schedules = True
+        self.dies_at: type[Intent] | None = None
+        """The planner dies at its next request of this kind, which arrives later."""
+        self.replica, self.queue, self.dra = self._started()
+        self.world.store.subscribe(self._check)
+
+    def create(self, name: str, *counts: int) -> None:
+        """Create a pod behind our gate, and a claim for each count."""
+        claims = [{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(len(counts))]
+        spec = {
+            "containers": [{"name": "main", "resources": {}}],
+            "schedulingGates": [{"name": keys.PLAN_GATE}],
+            "resourceClaims": claims,
+        }
+        pod = self.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
+        for at, count in enumerate(counts):
+            exactly = {"deviceClassName": OUR_CLASS, "count": count}
+            requests = [{"name": "gpus", "exactly": exactly}]
+            metadata = {"name": f"{name}-c{at}", "ownerReferences": [owner]}
+            claim = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+            self.world.store.create(CLAIMS, "default", claim)
+        made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
+        self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
+
+    async def tick(self) -> None:
+        """Let planner, scheduler and controller act once each; time passes."""
+        self.seconds += 2.0
+        try:
+            await self.plan()
+        except Crash:
+            self.deaths += 1
+            self.replica, self.queue, self.dra = self._started()
+        while self.world.late and self.chaos and self.random.random() < 0.15:
+            self.world.execute(self.world.late.pop(self.random.randrange(len(self.world.late))))
+        if self.schedules:
+            self._schedule()
+        self._control()
+
+    async def plan(self) -> None:
+        """Do what one process does: rounds of the queue, of the claims, and of the reconciler."""
+        self.replica.seconds = self.seconds
+        for _ in range(3):
+            self._catch_up()
+            await self.queue.round()
+        await self.dra.take_back_unreserved()
+        for task in self.replica.attention.due(self.replica.state, self.seconds):
+            await self.queue.driver.drive(release(self.replica.state, task), 1e9)
+
+    def end(self, name: str) -> None:
+        """Let a pod end."""
+        self.world.set_status(name, "Succeeded", "terminated")
+
+    def node_of(self, name: str) -> str | None:
+        """Return where a pod is bound."""
+        pod = self.world.find(name)
+        return pod["spec"].get("nodeName") if pod else None
+
+    def allocations(self) -> dict[str, tuple[str, frozenset[str]]]:
+        """Return claim → the node and devices that it has."""
+        found = dict[str, tuple[str, frozenset[str]]]()
+        for claim in self.world.store.list(CLAIMS).items:
+            if allocation := (claim.get("status") or {}).get("allocation"):
+                results = allocation["devices"]["results"]
+                devices = frozenset(result["device"] for result in results)
+                found[claim["metadata"]["name"]] = results[0]["pool"], devices
+        return found
+
+    def _schedule(self) -> None:
+        """Bind each open pod where its claims are allocated, or take one allocation back where it cannot run."""
+        for pod in self.world.store.list(PODS).items:
+            claims = self._claims_of(pod)
+            if pod["spec"].get("schedulingGates") or pod["spec"].get("nodeName") or not claims:
+                continue
+            places = {place["devices"]["results"][0]["pool"] for claim in claims if (place := _allocation(claim))}
+            if not all(map(_allocation, claims)):
+                continue
+            assert len(places) == 1, "the claims of a pod are on one node"
+            (node,) = places
+            if node in self.unfit or self.random.random() < self.chaos:
+                self.undone += 1
+                self._patch_status(self.random.choice(claims), {"allocation": None})
+            else:
+                user = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+                for claim in claims:
+                    self._patch_status(claim, {"reservedFor": [user]})
+                binding = {"metadata": {"name": user["name"]}, "target": {"kind": "Node", "name": node}}
+                self.world.store.bind("default", user["name"], binding)
+
+    def _control(self) -> None:
+        """Remove the claims of pods that have ended, as the controller does."""
+        for pod in self.world.store.list(PODS).items:
+            if (pod["status"] or {}).get("phase") == "Succeeded":
+                for claim in self._claims_of(pod):
+                    self._patch_status(claim, {"allocation": None, "reservedFor": None})
+                    self.world.store.delete(CLAIMS, "default", claim["metadata"]["name"])
+
+    def _claims_of(self, pod: Object) -> list[Object]:
+        owned = (claim for claim in self.world.store.list(CLAIMS).items)
+        return [each for each in owned if each["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]]
+
+    def _patch_status(self, claim: Object, status: Object) -> None:
+        self.world.patch(CLAIMS, claim["metadata"]["name"], {"status": status}, "status")
+
+    def _check(self) -> None:
+        """No device is in two claims, and of each the ledger names the GPU for the claim's pod."""
+        given: dict[tuple[str, str], str] = {}
+        for claim in self.world.store.list(CLAIMS).items:
+            allocation = _allocation(claim)
+            for result in allocation["devices"]["results"] if allocation else ():
+                name, device = claim["metadata"]["name"], (result["pool"], result["device"])
+                assert device not in given, f"{device} is given to {given[device]} and {name}"
+                given[device] = name
+                gpus = machine("dgx-a100", host=result["pool"]).gpus
+                uuid = gpus[int(result["device"].removeprefix("gpu-"))].uuid
+                owner = claim["metadata"]["ownerReferences"][0]["uid"]
+                assert self.world.claims(result["pool"]).get(uuid) == owner, f"no ledger names {device} of {name}"
+
+    def _started(self) -> tuple[Replica, Queue, Dra]:
+        """Start a planner that knows nothing but the API."""
+        replica = Replica(self.world)
+        replica.seconds = self.seconds
+        driver = Driver(self._execute, replica.clock, 10.0)
+        metrics = Metrics("digest", (*Queue.declarations, *Dra.declarations))
+        guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
+        guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
+        dra = Dra(replica.state, driver, replica.clock, metrics, guard, DEADLINE_SECONDS)
+        driver.before_fence.append(dra.allocations.withdraw)
+        settings, events = QueueSettings(enabled=True), EventRecorder(_nowhere)
+        queue = Queue(
+            replica.state,
+            driver,
+            replica.clock,
+            metrics,
+            events,
+            settings,
+            KeyedLocks().plain,
+            life_seconds=60.0,
+            before_opening=[dra.allocations],
+        )
+        slices = [
+            resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
+            for name in self.names
+        ]
+        claims = replica.state.claims
+        claims.slices.replaced([read_slice(each) for each in slices])
+        page = self.world.store.list(CLAIMS)
+        claims.replaced([_read(each) for each in page.items])
+        claims.hear(True)
+        self._claim_watch = Watch(self.world.store, CLAIMS, "", everything, page.resource_version)
+        pods = self.world.store.list(PODS)
+        replica.state.pods.replaced([msgspec.convert(each, _pod_kind()) for each in pods.items])
+        return replica, queue, dra
+
+    def _catch_up(self) -> None:
+        self.replica.catch_up(NODES)
+        if self.random.random() < 1 - self.chaos / 2:  # watches of kinds are behind each other
+            self.replica.catch_up(PODS)
+        if self.random.random() < 1 - self.chaos / 2:
+            for event, item in self._claim_watch.poll():
+                claims = self.replica.state.claims
+                (claims.deleted if event == "DELETED" else claims.changed)(_read(item))
+
+    async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+        if self.dies_at is not None and isinstance(intent, self.dies_at):
+            self.dies_at = None
+            self.world.late.append(intent)
+            raise Crash
+        if isinstance(intent, _WRITES) and self.random.random() < self.chaos:
+            fate = self.random.choice(("dies before", "dies after", "dies and is late", "lost", "late", "unheard"))
+            if "late" in fate:
+                self.world.late.append(intent)
+            if fate in ("dies after", "unheard"):
+                self.world.execute(intent)
+            if fate.startswith("dies"):
+                raise Crash
+            return NoAnswer(fate)
+        return self.world.execute(intent)
+
+
+def _allocation(claim: Object) -> Any:
+    return (claim.get("status") or {}).get("allocation")
+
+
+def _read(item: Object) -> ResourceClaim:
+    return msgspec.convert(item, ResourceClaim)
+
+
+def _pod_kind() -> Any:
+    from extender.cluster.objects.kinds import Pod
+
+    return Pod
+
+
+async def _nowhere(request: Request) -> tuple[int, bytes]:
+    return 201, b""

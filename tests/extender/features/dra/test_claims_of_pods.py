@@ -1,0 +1,124 @@
+"""Pods whose GPUs are claims: planned, allocated, opened and followed, whatever dies or is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from extender.binding.intents import AllocateClaim, Conflict, MarkClaim, OpenGate, SwapLedger
+from tests.extender.features.dra.claim_site import DEADLINE_SECONDS, ClaimSite
+from tests.extender.world import drive
+
+SEEDS = range(4)
+
+
+def ticks(site: ClaimSite, count: int) -> None:
+    async def run() -> None:
+        for _ in range(count):
+            await site.tick()
+
+    asyncio.run(run())
+
+
+def test_ledger_finalizer_allocation_and_gate_come_in_this_order() -> None:
+    """The gate opens without an affinity: the allocation directs the pod."""
+    site = ClaimSite(1, Random(0))
+    site.create("a", 4)
+    ticks(site, 2)
+    ours = [each for each in site.world.intents if isinstance(each, SwapLedger | MarkClaim | AllocateClaim | OpenGate)]
+    assert [type(each) for each in ours[:4]] == [SwapLedger, MarkClaim, AllocateClaim, OpenGate]
+    assert isinstance(ours[3], OpenGate) and not ours[3].is_directed and not ours[3].is_pinned
+    assert site.node_of("a") == "n0"
+    assert site.allocations()["a-c0"][0] == "n0"
+
+
+def test_all_claims_of_a_pod_are_allocated_on_one_node() -> None:
+    """Each gets as many devices as it requests."""
+    site = ClaimSite(2, Random(0))
+    site.create("a", 2, 3)
+    ticks(site, 3)
+    assert site.node_of("a") is not None
+    assert {name: len(devices) for name, (_, devices) in site.allocations().items()} == {"a-c0": 2, "a-c1": 3}
+
+
+def test_a_pod_whose_allocation_is_undone_is_planned_elsewhere() -> None:
+    """The node steps back from it, and the others of its claims are taken back."""
+    site = ClaimSite(2, Random(0))
+    site.create("a", 2, 2)
+    site.schedules = False
+    ticks(site, 2)
+    (first,) = {node for node, _ in site.allocations().values()}
+    site.unfit, site.schedules = {first}, True
+    ticks(site, 12)
+    assert site.undone == 1
+    assert site.node_of("a") not in (None, first)
+    assert site.world.claims(first) == {}
+
+
+def test_an_allocation_that_nobody_reserves_is_taken_back() -> None:
+    """After the deadline, and planned again."""
+    site = ClaimSite(1, Random(0))
+    site.schedules = False
+    site.create("a", 8)
+    ticks(site, 3)
+    assert site.allocations()
+    before = len(site.world.intents)
+    ticks(site, int(DEADLINE_SECONDS))
+    later = [each for each in site.world.intents[before:] if isinstance(each, AllocateClaim)]
+    assert later and later[0].allocation is None
+
+
+def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_taken_back() -> None:
+    """Taking back moves the claim's version, also where the claim holds nothing."""
+    site = ClaimSite(1, Random(0))
+    site.create("a", 4)
+    site.dies_at = AllocateClaim
+    ticks(site, 1)
+    (late,) = site.world.late
+    pod = site.world.find("a")
+    assert pod is not None and site.deaths == 1 and site.allocations() == {}
+    assert drive(site.dra.allocations.withdraw(pod["metadata"]["uid"]), site.world.execute)
+    assert isinstance(site.world.execute(late), Conflict)
+    assert site.allocations() == {}
+
+
+def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
+    site = ClaimSite(1, Random(0))
+    site.create("a", 8)
+    site.create("b", 8)
+    ticks(site, 3)
+    (first,) = (name for name in "ab" if site.node_of(name))
+    site.end(first)
+    ticks(site, 6)
+    assert all(site.node_of(name) == "n0" for name in "ab")
+
+
+def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.Config) -> None:
+    """Planners die at any write, writes are lost or late, kinds of watches are behind each other, allocations are undone."""
+    for seed in range(200) if pytestconfig.getoption("--long") else SEEDS:
+        _live_through(Random(seed))
+
+
+def _live_through(random: Random) -> None:
+    site = ClaimSite(3, random)
+    site.chaos = 0.4
+    sizes = {f"p{number}": random.choice([(1,), (2,), (4,), (1, 2), (8,)]) for number in range(12)}
+    for name, counts in sizes.items():
+        site.create(name, *counts)
+    for _ in range(50):
+        ticks(site, 1)
+        for name in sizes:
+            if site.node_of(name) and random.random() < 0.1:
+                site.end(name)
+    site.chaos = 0.0
+    for _ in range(60):
+        ticks(site, 1)
+        for name in sizes:
+            if site.node_of(name):
+                site.end(name)
+    assert [name for name in sizes if site.node_of(name) is None] == []
+    assert site.deaths > 0
+    assert site.allocations() == {}
+    assert [site.world.claims(name) for name in site.names] == [{}, {}, {}]
