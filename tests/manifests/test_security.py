@@ -8,12 +8,15 @@ import pytest
 
 from agent.node.events import NAMESPACE as NAMESPACE_OF_EVENTS
 from extender.binding.intents import (
+    AllocateClaim,
     AskForLook,
     BindPod,
     FencePod,
+    GetClaim,
     GetNode,
     GetPod,
     GetPodVersion,
+    MarkClaim,
     Nominate,
     OpenGate,
     Single,
@@ -27,6 +30,7 @@ from extender.kubernetes.rest import Request, to_request
 from tests.manifests.objects import Json, containers, named, of_kind, pod_specs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OF_CLAIMS = {GetClaim, MarkClaim, AllocateClaim}
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 INTENTS: list[Single] = [
     GetPod("team", "p"),
@@ -84,9 +88,9 @@ def test_container_gives_up_every_privilege(container: Json) -> None:
 def test_extender_may_do_what_its_code_asks_for_and_no_more() -> None:
     """The role is the two watches (`ListPods` lists as they do), the intents of the protocol and the events, and nothing else.
 
-    Only an extender with a queue opens gates: `test_chart` looks at its role.
+    Only an extender with a queue opens gates, and only one with `dra` writes claims: other tests look at their roles.
     """
-    assert {type(intent) for intent in INTENTS} == set(get_args(Single)) - {OpenGate}
+    assert {type(intent) for intent in INTENTS} == set(get_args(Single)) - {OpenGate, *OF_CLAIMS}
     event = event_request(unsatisfied(PodName("team", "p", "uid"), Counter(["why"])), now=NOW)
     watches = {(verb, resource) for verb in ("list", "watch") for resource in ("nodes", "pods")}
     assert rights(named("ClusterRole", "gputopo-extender")) == watches | set(
