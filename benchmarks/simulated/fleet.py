@@ -50,6 +50,8 @@ class SimulatedNode:
     shared_gib: int = 0
     """What a pod holds of the first GPU from the start, where GPUs are shared."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    has_plugin: bool = True
+    """Whether a device plugin offers its GPUs; where none does, its agent observes what a DRA driver hands out."""
 
     @property
     def topology(self) -> NodeTopology:
@@ -120,6 +122,10 @@ def node_object(node: SimulatedNode) -> Json:
         keys.GPU_RESOURCE: str(len(topology)),
     }
     written = agent_annotations(topology)
+    if not node.has_plugin:
+        del resources[keys.GPU_RESOURCE]
+        why = f"no device plugin serves {keys.GPU_RESOURCE}"
+        written = agent_annotations(topology, DevicePluginStatus(Mode.OBSERVE, ready=False, reasons=(why,)))
     if node.shared_gpus:
         resources[keys.SHARE_RESOURCE] = str(node.share_gib * len(topology))
         plugin = DevicePluginStatus(Mode.ENFORCE, ready=True, sharing=Sharing(node.shared_gpus, Limits.NONE))

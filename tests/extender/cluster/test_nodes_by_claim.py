@@ -11,11 +11,15 @@ from extender.cluster.state import ClusterState
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice, waiting
 from tests.extender.builders import claim, cluster, free, gpus, node, pod
 from topology.annotations.status_codec import encode_status
-from topology.node.status import DevicePluginStatus, Mode, NodeGpuStatus
+from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
-OBSERVED = encode_status(NodeGpuStatus(1, device_plugin=DevicePluginStatus(Mode.OBSERVE, ready=True)))
+PLUGIN = DevicePluginStatus(Mode.OBSERVE, ready=False, reasons=("no device plugin serves nvidia.com/gpu",))
+OBSERVED = encode_status(
+    NodeGpuStatus(1, tuple(GpuStatus(uuid, offers=()) for uuid in gpus("n1", *range(8))), device_plugin=PLUGIN)
+)
+"""What an agent says where no device plugin offers GPUs."""
 OURS = "ours"
 
 

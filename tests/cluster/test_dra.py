@@ -1,0 +1,214 @@
+"""Claims of our DeviceClass: the extender allocates them, and the real kube-scheduler keeps to that, or takes it back.
+
+NVIDIA's driver is a stub that publishes devices; no container is prepared. kube-scheduler knows nothing of our extender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
+from tests.cluster.api import Api, ApiError
+from tests.cluster.binaries import is_oldest
+from tests.cluster.claims import CLAIMS, GPUS, SLICES, TEMPLATES, device_classes, publish, published
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.extender_process import ExtenderProcess
+from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.installation import install_chart
+from tests.cluster.objects import NODES, PODS, Json
+from tests.cluster.polling import eventually
+from tests.cluster.test_rbac import EXTENDER
+from tests.manifests.rendered import NAMESPACE
+from tests.manifests.test_chart_planner import PLANNER
+from tests.world.kubelets import running_kubelets
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")]
+
+OUR_CLASS = "gpus.gputopo.dev"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+SETTINGS = {"queue": {"enabled": True}, "dra": {"enabled": True, "deadline": "5s"}}
+CHART = (*PLANNER, "extender.config.dra.enabled=true", "policies.claims.gateTemplates=gpus-")
+
+
+@pytest.fixture(scope="module")
+def started(binaries: Path) -> Iterator[GpuCluster]:
+    """Start a control plane with the chart's planner, its own account, and a kube-scheduler that knows nothing of it."""
+    with ControlPlane(binaries) as plane:
+        install_chart(plane, *CHART)
+        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, EXTENDER)
+        extender = ExtenderProcess("extender", kubeconfig, plane.state, SETTINGS)
+        with device_classes(plane), running_kubelets(plane.kubeconfig()), extender.running():
+            plane.start_scheduler()
+            for count in range(1, 9):
+                template(plane.admin, f"gpus-{count}", count=count)
+            eventually(lambda: extender.metric("dra_guarded") == 1)
+            yield GpuCluster(plane, extender)
+
+
+@pytest.fixture
+def cluster(started: GpuCluster) -> Iterator[GpuCluster]:
+    """Lend the control plane without nodes and pods."""
+    yield started
+    started.api.delete(PODS, gracePeriodSeconds="0")
+    started.api.delete(CLAIMS)
+    eventually(lambda: not started.api.list(CLAIMS))
+    for collection in (NODES, SLICES):
+        started.api.delete(collection)
+    eventually(lambda: started.extender.metric("nodes") == 0)
+
+
+def template(api: Api, name: str, **exactly: object) -> None:
+    """Create a template of claims of our class."""
+    requests = [{"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, **exactly}}]
+    api.post(TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": requests}}}})
+
+
+def join(cluster: GpuCluster, *nodes: SimulatedNode) -> None:
+    """Let nodes join, and their drivers publish their GPUs."""
+    cluster.join(*nodes)
+    for node in nodes:
+        publish(cluster.api, node.name, [gpu.uuid for gpu in node.topology.gpus])
+
+
+def dra_node(name: str, cpus: int = 128) -> SimulatedNode:
+    return SimulatedNode(name, "dgx-a100", cpus=cpus, has_plugin=False)
+
+
+def claiming(name: str, gpus: int, cpus: int = 1) -> Json:
+    """Return a pod whose GPUs are those of a claim. A policy adds our gate, as its template has a name of ours."""
+    pod = gpu_pod(name, 0)
+    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"gpus-{gpus}"}]
+    resources = pod["spec"]["containers"][0]["resources"]
+    resources |= {"claims": [{"name": "gpus"}], "requests": {"cpu": str(cpus)}}
+    return pod
+
+
+def allocations(cluster: GpuCluster) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return pod → the node and the GPUs that its claim has."""
+    given = dict[str, tuple[str, frozenset[str]]]()
+    for claim in cluster.api.list(CLAIMS):
+        if allocation := claim.get("status", {}).get("allocation"):
+            results = allocation["devices"]["results"]
+            node = results[0]["pool"]
+            uuids = [gpu.uuid for gpu in dra_node(node).topology.gpus]
+            pod = claim["metadata"]["ownerReferences"][0]["name"]
+            given[pod] = node, frozenset(published(uuids, result["device"]) for result in results)
+    return given
+
+
+def assert_no_gpu_twice(given: dict[str, tuple[str, frozenset[str]]]) -> None:
+    every = [gpu for _, gpus in given.values() for gpu in gpus]
+    assert len(every) == len(set(every))
+
+
+def says_why(cluster: GpuCluster, name: str, words: str) -> bool:
+    events = cluster.events("GPUPodQueued")
+    return any(event["involvedObject"]["name"] == name and words in event["message"] for event in events)
+
+
+def test_pods_get_exactly_the_planned_devices_though_the_planner_is_killed(cluster: GpuCluster) -> None:
+    """60 pods of 1 to 8 GPUs on ten nodes; ended pods free their devices, and nothing is left in the ledgers."""
+    nodes = [dra_node(f"n{number}") for number in range(10)]
+    join(cluster, *nodes)
+    sizes = [1, 2, 4, 8, 3, 2, 1, 5, 2, 4]
+    wanted = {f"p{number}": sizes[number % len(sizes)] for number in range(60)}
+    cluster.submit(*(claiming(name, gpus) for name, gpus in wanted.items()))
+    right, kills = set[str](), iter((10, 25, 40))
+    next_kill = next(kills)
+
+    def look() -> bool:
+        nonlocal next_kill
+        given = allocations(cluster)
+        assert_no_gpu_twice(given)
+        for pod in cluster.api.list(PODS):
+            name = pod["metadata"]["name"]
+            if name in right or pod["status"].get("phase") != "Running" or name not in given:
+                continue
+            node, gpus = given[name]
+            assert (pod["spec"]["nodeName"], len(gpus)) == (node, wanted[name])
+            assert cluster.claims(node, name) == gpus
+            right.add(name)
+            cluster.complete(name)
+        if len(right) >= next_kill:
+            cluster.extender.kill()
+            cluster.extender.start()
+            next_kill = next(kills, len(wanted) + 1)
+        return len(right) == len(wanted)
+
+    eventually(look, 180)
+    eventually(lambda: not any(cluster.ledger(node.name).claims for node in nodes))
+    eventually(lambda: not allocations(cluster))
+
+
+def test_a_pod_that_cannot_run_where_it_is_planned_is_planned_elsewhere(cluster: GpuCluster) -> None:
+    """kube-scheduler takes its allocation back; its gate stays open. Our extender does not know of the host port."""
+    join(cluster, dra_node("a"), dra_node("b"))
+    first = claiming("first", 1)
+    first["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    cluster.submit(first)
+    eventually(lambda: cluster.is_running("first"))
+    (taken,) = {node for node, _ in allocations(cluster).values()}
+    second = claiming("second", 1)
+    second["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    cluster.submit(second)
+    eventually(lambda: cluster.is_running("second"))
+    assert cluster.extender.metric('dra_allocations_total{outcome="undone"}')
+    assert cluster.node_of("second") == allocations(cluster)["second"][0] != taken
+    eventually(lambda: cluster.claims(taken, "second") == set())
+
+
+def test_an_allocation_that_nobody_uses_is_taken_back(cluster: GpuCluster) -> None:
+    """Nobody schedules the pod; its devices are free again after the deadline, and are planned again."""
+    join(cluster, dra_node("a"))
+    pod = claiming("nobodys", 8)
+    pod["spec"]["schedulerName"] = "nobody"
+    cluster.submit(pod)
+    eventually(lambda: allocations(cluster))
+    eventually(lambda: cluster.extender.metric('dra_allocations_total{outcome="taken-back"}'))
+
+
+def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:
+    """Claims of NVIDIA's class are refused by the API server; what we cannot allocate, on the pod."""
+    join(cluster, dra_node("a"))
+    spec = {
+        "devices": {"requests": [{"name": "all", "exactly": {"deviceClassName": OUR_CLASS, "allocationMode": "All"}}]}
+    }
+    cluster.api.post(TEMPLATES, {"metadata": {"name": "all"}, "spec": {"spec": spec}})
+    pod = claiming("all", 1)
+    pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "all"
+    cluster.submit(pod)
+    eventually(partial(says_why, cluster, "all", "allocationMode"))
+    with pytest.raises(ApiError, match="reserved"):
+        cluster.api.post(CLAIMS, nvidias())
+
+
+def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: GpuCluster) -> None:
+    """RBAC lets it patch all of them; a policy does not. Its own writes are those of the other tests."""
+    join(cluster, dra_node("a"))
+    cluster.submit(claiming("runs", 1))
+    eventually(lambda: cluster.is_running("runs"))
+    (ours,) = (claim["metadata"]["name"] for claim in cluster.api.list(CLAIMS))
+    spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}}]}}
+    theirs = {"metadata": {"name": "theirs"}, "spec": spec}
+    cluster.api.post(CLAIMS, theirs)
+    with cluster.plane.service_account(NAMESPACE, EXTENDER) as extender:
+        for words, path, change in (
+            ("of gpus.gputopo.dev only", "theirs", {"metadata": {"finalizers": [FINALIZER]}}),
+            ("changes only its finalizer", ours, {"metadata": {"labels": {"a": "b"}}}),
+            ("none that is reserved", f"{ours}/status", {"status": {"allocation": None, "reservedFor": None}}),
+        ):
+            with pytest.raises(ApiError, match=words):
+                extender.patch(f"{CLAIMS}/{path}", change)
+        with pytest.raises(ApiError, match="reserved"):
+            extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", nvidias(), dryRun="All")
+        with pytest.raises(ApiError, match="dry run only"):
+            extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", theirs)
+
+
+def nvidias() -> Json:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": GPUS}}]
+    return {"metadata": {"name": "nvidias"}, "spec": {"devices": {"requests": requests}}}
