@@ -29,6 +29,7 @@ from extender.inspect.why import Why, why
 from extender.kit import logs
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client, writing
+from extender.kubectl.claim import print_claim
 from extender.kubectl.form import Form, say
 from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, pods_from, read
@@ -365,6 +366,7 @@ verb(app, EXPLAIN, "queue", without=("scheduler_names",))(show_queue)
 verb(app, EXPLAIN, "make-room", without=("extender", "scheduler_names", "tolerated_taints"))(make_room)
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
     app.command(rich_help_panel=CHANGE)(_write)
+app.command("claim", rich_help_panel=CHANGE)(print_claim)
 app.command("cleanup", rich_help_panel=CHANGE)(writing.clean_up)
 
 

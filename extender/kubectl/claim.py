@@ -1,0 +1,72 @@
+"""`kubectl gputopo claim`: a ResourceClaimTemplate of our DeviceClass, and a pod that uses it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from extender.features.dra.claim_spec import MAX_DEVICES, OUR_CLASS
+from extender.kubectl.reading import fail
+from topology.annotations import keys
+from topology.errors import RequestError
+from topology.request.gpu_request import ContainerGpus, pod_request
+
+IMAGE = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
+
+
+def print_claim(
+    gpus: Annotated[int, typer.Option(min=1, max=MAX_DEVICES, help="How many GPUs.")],
+    name: Annotated[str, typer.Option(help="Of the template and the pod.")] = "gpus",
+    required_affinity: Annotated[str | None, typer.Option(help="nvlink, pcie-switch or numa-node.")] = None,
+    min_bandwidth: Annotated[str | None, typer.Option(help="GB/s.")] = None,
+    relax_after: Annotated[str | None, typer.Option(help="When the two become preferences, such as 10m.")] = None,
+    image: Annotated[str, typer.Option(help="Of the pod.")] = IMAGE,
+) -> None:
+    """Print a ResourceClaimTemplate and a pod for `kubectl apply -f -`. Needs no cluster."""
+    wants = {
+        keys.REQUIRED_AFFINITY: required_affinity,
+        keys.MIN_BANDWIDTH: min_bandwidth,
+        keys.RELAX_AFTER: relax_after,
+    }
+    annotations = {key: value for key, value in wants.items() if value is not None}
+    try:
+        pod_request(annotations, [ContainerGpus("main", gpus)])
+    except RequestError as error:
+        fail(str(error))
+    documents = (_template(name, gpus, annotations), _pod(name, image))
+    print(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), end="")
+
+
+def _template(name: str, gpus: int, annotations: dict[str, str]) -> dict[str, Any]:
+    """Return a template; its annotations are those of the claims that a controller makes of it."""
+    request = {"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, "count": gpus}}
+    of_claims: dict[str, Any] = {"metadata": {"annotations": annotations}} if annotations else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {**of_claims, "spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def _pod(name: str, image: str) -> dict[str, Any]:
+    """Return a pod behind our gate: without it, kube-scheduler tries it again after every event of a claim."""
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["nvidia-smi", "-L"],
+        "resources": {"claims": [{"name": "gpus"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulingGates": [{"name": keys.PLAN_GATE}],
+            "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": name}],
+            "containers": [container],
+        },
+    }

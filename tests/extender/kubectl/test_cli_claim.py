@@ -1,0 +1,47 @@
+"""`kubectl gputopo claim` prints objects that are ours when they are read again."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import yaml
+
+from extender.cluster.objects.kinds import Pod
+from extender.features.dra.claim_spec import DeviceClass
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, read_demand
+from extender.features.dra.selectors import Selectors
+from tests.dra import read_claim
+from tests.extender.features.dra.cases import device_class
+from tests.extender.plugin import invoke
+from topology.annotations import keys
+
+
+def test_the_template_and_the_pod_request_what_was_named() -> None:
+    """The claim that a controller makes of the template carries the annotations to the planner."""
+    words = ("claim", "--gpus", "4", "--name", "train", "--required-affinity", "nvlink", "--relax-after", "10m")
+    answer = invoke(*words)
+    assert answer.exit_code == 0, answer.stderr
+    template, written = yaml.safe_load_all(answer.stdout)
+    assert written["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"] == "train"
+    assert written["spec"]["schedulingGates"] == [{"name": keys.PLAN_GATE}]
+    claim = read_claim({"metadata": {"name": "train-gpus"}} | template["spec"])
+    demand = read_demand([claim], msgspec.convert(device_class(), DeviceClass), Selectors())
+    assert isinstance(demand, DeviceDemand)
+    pod = as_gpu_pod(msgspec.convert(written, Pod), [claim], demand.options[0], keys.GPU_RESOURCE)
+    assert pod.spec.containers[0].resources.limits == {keys.GPU_RESOURCE: "4"}
+    assert pod.metadata.annotations == {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "10m"}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--gpus", "4", "--required-affinity", "close"), "gputopo.dev/required-affinity"),
+        (("--gpus", "33"), "--gpus"),
+        ((), "--gpus"),
+    ],
+)
+def test_what_nobody_could_plan_is_not_printed(words: tuple[str, ...], reason: str) -> None:
+    """The reason names option or annotation."""
+    answer = invoke("claim", *words)
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert reason in answer.stderr
