@@ -19,8 +19,8 @@ from extender.cluster.objects import quantities
 Value = dict[str, str]
 """A quantity or a version."""
 
-MATCHES: Final = "matchesPattern"
-"""What `matches` is called here: the library's own cannot be replaced."""
+RENAMED: Final[Mapping[str, str]] = {"matches": "matchesPattern", "size": "sizeOf"}
+"""What functions are called here of which the library's own cannot be replaced: one is not bounded, one counts bytes."""
 MAX_PATTERN_COST: Final = 100
 """Of all patterns in one evaluation, in characters; compiling them takes a millisecond."""
 _CLASS_COST: Final = 30
@@ -71,7 +71,7 @@ class Calls:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return them by name; a function that is called on a value has it first."""
-        named = {**_FUNCTIONS, MATCHES: self._matches}
+        named = {**_FUNCTIONS, RENAMED["matches"]: self._matches}
         return {name: self._guarded(name, function) for name, function in named.items()}
 
     def _matches(self, text: str, pattern: str) -> bool:
@@ -186,9 +186,10 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "major": lambda value: _numbers(value)[0],
     "minor": lambda value: _numbers(value)[1],
     "patch": lambda value: _numbers(value)[2],
+    RENAMED["size"]: len,
     "lowerAscii": stdlib.lower_ascii,
     "upperAscii": stdlib.upper_ascii,
     "trim": stdlib.trim,
     "substring": stdlib.substring,
 }
-NAMES: Final = frozenset({*_FUNCTIONS, MATCHES})
+NAMES: Final = frozenset({*_FUNCTIONS, *RENAMED.values()})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from extender.features.dra.cel_functions import MATCHES
+from extender.features.dra.cel_functions import RENAMED
 
 MAX_COST: Final = 50_000
 """Characters that are evaluated, if all loops run over all elements: about three milliseconds."""
@@ -71,7 +71,7 @@ def read_source(expression: str) -> CelSource:
 
 
 def _expanded(parts: Sequence[str]) -> list[str]:
-    """Write `cel.bind(name, value, result)` and `matches` as the library can evaluate them."""
+    """Write `cel.bind(name, value, result)`, and functions that have other names here, for the library."""
     expanded, at = list[str](), 0
     while at < len(parts):
         if parts[at : at + 4] == ["cel", ".", "bind", "("]:
@@ -81,8 +81,8 @@ def _expanded(parts: Sequence[str]) -> list[str]:
             name, value, result = map(_expanded, arguments)
             expanded += ["[", *value, "]", ".", "map", "(", *name, ",", *result, ")", "[", "0", "]"]
             continue
-        is_matches = parts[at : at + 2] == ["matches", "("]
-        expanded.append(MATCHES if is_matches else parts[at])
+        is_called = parts[at + 1 : at + 2] == ["("]
+        expanded.append(RENAMED.get(parts[at], parts[at]) if is_called else parts[at])
         at += 1
     return expanded
 

@@ -29,9 +29,7 @@ _OPERATORS: Final = frozenset(
         *("_?_:_", "_[_]", "_||_", "@in", "@not_strictly_false"),
     }
 )
-_BUILT_IN: Final = frozenset(
-    {"contains", "double", "dyn", "endsWith", "has", "int", "matches", "size", "startsWith", "string", "uint"}
-)
+_BUILT_IN: Final = frozenset({"contains", "double", "dyn", "endsWith", "has", "int", "startsWith", "string", "uint"})
 
 _Field = TypeVar("_Field", Attribute, Capacity)
 
