@@ -151,8 +151,6 @@ def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSl
 
 def _availability(gpus: Sequence[Gpu], slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]) -> Iterator[str]:
     for gpu in gpus:
-        if gpu.id in taken:
-            yield f"ResourceClaim {taken[gpu.id]} holds {gpu.id}"
         if gpu.device.binding_conditions or gpu.device.allow_multiple_allocations:
             yield f"{gpu.id} is no device that is allocated whole and at once"
     uuids = {gpu.uuid for gpu in gpus}
@@ -164,7 +162,7 @@ def _availability(gpus: Sequence[Gpu], slices: Sequence[ResourceSlice], taken: M
         held = [(key, device) for key, device in published if key in taken]
         for key, device in held:
             if device.gpu in uuids:
-                yield f"ResourceClaim {taken[key]} holds {key}, a part of {device.gpu}"
+                yield f"ResourceClaim {taken[key]} holds {key}, which is {device.gpu} or a part of it"
         limits = capacity(newest)
         used = consumption([*(device for _, device in held), *(gpu.device for gpu in gpus if gpu.id.pool == pool)])
         short = [counter for counter, amount in used.items() if amount > limits.get(counter, 0)]

@@ -158,7 +158,7 @@ MUTANTS: Final[dict[str, tuple[Callable[[Situation], None], str]]] = {
     "a MIG device": (_attribute("parentUUID", {"string": "GPU-1"}), "no whole GPU"),
     "a device that is tainted": (_device(taints=[TAINT]), "has the taint gpu.nvidia.com/xid"),
     "a device with conditions": (_device(bindingConditions=["x.org/y"]), "no device that is allocated whole"),
-    "a device of which a part is taken": (_part_is_taken, "a part of GPU-1"),
+    "a device of which a part is taken": (_part_is_taken, "which is GPU-1 or a part of it"),
     "a counter that is used up": (_counter_is_used_up, "counter a/b does not suffice"),
     "a device of an old generation": (_newer, "in the newest generation"),
     "a pool that is not complete": (_incomplete, "1 of 2 ResourceSlices"),
@@ -187,6 +187,10 @@ MUTANTS: Final[dict[str, tuple[Callable[[Situation], None], str]]] = {
     "a claim that has changed": (
         lambda made: made.claim["spec"]["devices"]["requests"][0]["exactly"].update({"count": 1}),
         "2 devices for request r0, which is for 1",
+    ),
+    "a constraint that is not known": (
+        lambda made: made.claim["spec"]["devices"]["constraints"].append({"distinctAttribute": "x.org/y"}),
+        "a constraint that is not known",
     ),
     "a class of which kube-scheduler has devices, too": (_class_without_its_selector, "kube-scheduler"),
     "nothing": (lambda made: made.allocation.update({"devices": {"results": []}}), "0 devices"),
