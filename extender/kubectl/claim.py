@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 import yaml
@@ -13,7 +13,7 @@ from topology.annotations import keys
 from topology.errors import RequestError
 from topology.request.gpu_request import ContainerGpus, pod_request
 
-IMAGE = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
+IMAGE: Final = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
 
 
 def print_claim(
@@ -21,10 +21,9 @@ def print_claim(
     name: Annotated[str, typer.Option(help="Of the template and the pod.")] = "gpus",
     required_affinity: Annotated[str | None, typer.Option(help="nvlink, pcie-switch or numa-node.")] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="GB/s.")] = None,
-    relax_after: Annotated[str | None, typer.Option(help="When the two become preferences, such as 10m.")] = None,
-    image: Annotated[str, typer.Option(help="Of the pod.")] = IMAGE,
+    relax_after: Annotated[str | None, typer.Option(help="When both become preferences, such as 10m.")] = None,
 ) -> None:
-    """Print a ResourceClaimTemplate and a pod for `kubectl apply -f -`. Needs no cluster."""
+    """Print a ResourceClaimTemplate and a pod for `kubectl apply -f -`."""
     wants = {
         keys.REQUIRED_AFFINITY: required_affinity,
         keys.MIN_BANDWIDTH: min_bandwidth,
@@ -35,7 +34,7 @@ def print_claim(
         pod_request(annotations, [ContainerGpus("main", gpus)])
     except RequestError as error:
         fail(str(error))
-    documents = (_template(name, gpus, annotations), _pod(name, image))
+    documents = (_template(name, gpus, annotations), _pod(name))
     print(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), end="")
 
 
@@ -51,11 +50,11 @@ def _template(name: str, gpus: int, annotations: dict[str, str]) -> dict[str, An
     }
 
 
-def _pod(name: str, image: str) -> dict[str, Any]:
+def _pod(name: str) -> dict[str, Any]:
     """Return a pod behind our gate: without it, kube-scheduler tries it again after every event of a claim."""
     container = {
         "name": "main",
-        "image": image,
+        "image": IMAGE,
         "command": ["nvidia-smi", "-L"],
         "resources": {"claims": [{"name": "gpus"}]},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -78,10 +78,22 @@ def text(program: str) -> str:
     for name, below in commands.items():
         options = _options(below)
         own = [] if name in EXPERIMENTS else [option for option in options if option not in common]
-        others = ", ".join(f"`{option.spelling}`" for option in options if option not in own)
-        label = "Options" if name in EXPERIMENTS else "Also"
-        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and f"{label}: {others}."]
+        others = [option for option in options if option not in own]
+        said = f"Options: {_spelled(others)}." if name in EXPERIMENTS else _also(others, common)
+        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and said]
     return "\n{}\n\n".format("\n\n".join(filter(None, blocks)))
+
+
+def _also(options: Sequence[Option], common: Sequence[Option]) -> str:
+    """Name the common options that a command has, or those that it has not, whichever is shorter."""
+    missing = [option for option in common if option not in options]
+    if len(missing) + 2 < len(options):
+        return f"Common options: all but {_spelled(missing)}." if missing else "Common options: all."
+    return f"Also: {_spelled(options)}."
+
+
+def _spelled(options: Iterable[Option]) -> str:
+    return ", ".join(f"`{option.spelling}`" for option in options)
 
 
 def _options(command: Any) -> list[Option]:
