@@ -11,7 +11,7 @@ import msgspec
 
 from extender.cluster.objects.devices import ResourceClaim
 from extender.features.dra.claim_spec import DeviceClaim, DeviceClass, DeviceToleration
-from extender.features.dra.inventory import Gpu
+from extender.features.dra.inventory import PublishedGpu
 from extender.features.dra.requests import DemandOption, DeviceRequest, read_devices
 
 
@@ -23,7 +23,7 @@ class ClaimAllocation:
     """Namespace and name."""
     claim_uid: str
     node: str
-    gpus: tuple[tuple[str, Gpu], ...]
+    gpus: tuple[tuple[str, PublishedGpu], ...]
     """Request and GPU of each result, in the order of requests."""
     status: Mapping[str, Any]
     """`status.allocation` as JSON."""
@@ -34,7 +34,7 @@ def allocate(
     claims: Sequence[ResourceClaim],
     device_class: DeviceClass,
     node: str,
-    gpus: Sequence[Gpu],
+    gpus: Sequence[PublishedGpu],
     timestamp: str,
 ) -> tuple[ClaimAllocation, ...]:
     """Share the GPUs of a pod out among its claims and their requests, in order; raises `ValueError` for a wrong number.
@@ -88,7 +88,7 @@ def _allocation(
     claim: ResourceClaim,
     device_class: DeviceClass,
     node: str,
-    shared: Sequence[tuple[DeviceRequest, Gpu]],
+    shared: Sequence[tuple[DeviceRequest, PublishedGpu]],
     timestamp: str,
 ) -> ClaimAllocation:
     names = list(dict.fromkeys(request.name for request, _ in shared))
@@ -101,7 +101,7 @@ def _allocation(
     return ClaimAllocation(claim.name, claim.metadata.uid, node, gpus, status)
 
 
-def _result(request: DeviceRequest, gpu: Gpu) -> dict[str, Any]:
+def _result(request: DeviceRequest, gpu: PublishedGpu) -> dict[str, Any]:
     result: dict[str, Any] = {
         "request": request.name,
         "driver": gpu.id.driver,

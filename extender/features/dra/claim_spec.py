@@ -54,7 +54,7 @@ class Exactly(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     capacity: dict[str, object] | None = None
 
 
-class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class FirstAvailable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One of the requests of which the first that can be met is."""
 
     name: str = ""
@@ -66,12 +66,12 @@ class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     capacity: dict[str, object] | None = None
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class RequestSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One request of a claim: either of the two is set."""
 
     name: str = ""
     exactly: Exactly | None = None
-    first_available: list[Alternative] | None = None
+    first_available: list[FirstAvailable] | None = None
 
 
 class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -100,7 +100,7 @@ class ClaimConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class DeviceClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`spec.devices` of a claim."""
 
-    requests: list[Request] | None = None
+    requests: list[RequestSpec] | None = None
     constraints: list[Constraint] | None = None
     config: list[ClaimConfiguration] | None = None
 

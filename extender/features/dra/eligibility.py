@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from extender.cluster.objects.devices import Device, DeviceTaint
 from extender.features.dra.claim_spec import DeviceToleration
-from extender.features.dra.inventory import Gpu, NodeInventory
+from extender.features.dra.inventory import NodeInventory, PublishedGpu
 from extender.features.dra.requests import DemandOption
 from extender.features.dra.selectors import SelectorFailed, Selectors
 
@@ -41,7 +41,7 @@ def choices(option: DemandOption, inventory: NodeInventory, selectors: Selectors
     return NodeChoices(tuple(sorted(large, key=lambda uuids: (-len(uuids), min(uuids)))), reasons)
 
 
-def unsuitable(option: DemandOption, gpu: Gpu, selectors: Selectors) -> str | None:
+def unsuitable(option: DemandOption, gpu: PublishedGpu, selectors: Selectors) -> str | None:
     """Return why a pod may not have a GPU; raises `SelectorFailed`."""
     taint = intolerable(gpu.device, option.tolerations)
     if taint is not None:
@@ -53,7 +53,7 @@ def unsuitable(option: DemandOption, gpu: Gpu, selectors: Selectors) -> str | No
     return None
 
 
-def matches_all(expressions: Sequence[str], gpu: Gpu, selectors: Selectors) -> bool:
+def matches_all(expressions: Sequence[str], gpu: PublishedGpu, selectors: Selectors) -> bool:
     """Whether all expressions match a GPU; raises `SelectorFailed`."""
     return all(selectors.matches(expression, gpu.id.driver, gpu.device) for expression in expressions)
 
@@ -71,7 +71,7 @@ def intolerable(device: Device, tolerations: Iterable[DeviceToleration]) -> Devi
     )
 
 
-def value_of(gpu: Gpu, attribute: str) -> tuple[str, object] | None:
+def value_of(gpu: PublishedGpu, attribute: str) -> tuple[str, object] | None:
     """Return the type and value of a qualified attribute, as `matchAttribute` compares them; `None`: none, or a list.
 
     The driver's own attributes may be published without their domain.

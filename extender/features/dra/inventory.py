@@ -24,7 +24,7 @@ class DeviceId:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class PublishedGpu:
     """A whole GPU that a driver publishes."""
 
     id: DeviceId
@@ -37,14 +37,14 @@ class NodeInventory:
     """The GPUs of one node, by UUID."""
 
     node: str
-    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    gpus: Mapping[str, PublishedGpu] = field(default_factory=dict)
     """All whole GPUs that are published by complete pools of the newest generation, whether they are free or not."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """UUID → why this GPU cannot be allocated now. A taint is not among the reasons: requests may tolerate it."""
     trouble: tuple[str, ...] = ()
     """Pools that are not allocated from, each with the reason."""
 
-    def free(self) -> Iterator[Gpu]:
+    def free(self) -> Iterator[PublishedGpu]:
         """Yield the GPUs that nothing excludes."""
         return (gpu for uuid, gpu in self.gpus.items() if uuid not in self.excluded)
 
@@ -75,7 +75,7 @@ def read_inventory(
     for item in slices:
         if item.spec.driver == DRIVER:
             by_pool[item.spec.pool.name].append(item)
-    gpus, excluded, trouble = dict[str, Gpu](), dict[str, str](), list[str]()
+    gpus, excluded, trouble = dict[str, PublishedGpu](), dict[str, str](), list[str]()
     for name, published in sorted(by_pool.items()):
         newest = newest_generation(published)
         reason = invalid(newest)
@@ -139,12 +139,12 @@ def capacity(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], Fraction]
     }
 
 
-def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[Gpu]:
+def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedGpu]:
     for item in slices:
         for device in item.spec.devices or ():
             uuid = device.text("uuid")
             if item.spec.node_name == node and device.is_whole and uuid and device.text("type") in (None, "gpu"):
-                yield Gpu(id_of(item, device), uuid, device)
+                yield PublishedGpu(id_of(item, device), uuid, device)
 
 
 def _taken(slices: Iterable[ResourceSlice], taken: Mapping[DeviceId, str]) -> dict[str, str]:

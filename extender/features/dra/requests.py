@@ -16,12 +16,12 @@ from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
     MAX_DEVICES,
     OUR_CLASS,
-    Alternative,
     DeviceClaim,
     DeviceClass,
     DeviceToleration,
     Exactly,
-    Request,
+    FirstAvailable,
+    RequestSpec,
 )
 from extender.features.dra.selectors import MAX_EXPRESSION_BYTES, Selectors, UnreadableSelector
 from topology.annotations import keys
@@ -163,10 +163,13 @@ def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], option: DemandOption, 
     It has the annotations of its claims of our class, which a controller copies from templates. An annotation of the pod
     counts before a claim's.
 
-    Raises `RequestError` for a pod that requests the resource besides, and where claims contradict each other.
+    Raises `RequestError` for a pod that also requests the resource, and where claims contradict each other.
     """
     containers = [*(pod.spec.init_containers or ()), *pod.spec.containers]
-    if any(resource in {**(each.resources.limits or {}), **(each.resources.requests or {})} for each in containers):
+    if any(
+        resource in {**(container.resources.limits or {}), **(container.resources.requests or {})}
+        for container in containers
+    ):
         raise RequestError(resource, "requested in addition to a ResourceClaim of our class")
     first, *others = pod.spec.containers
     limits = {**(first.resources.limits or {}), resource: str(option.gpus)}
@@ -190,7 +193,7 @@ def annotations_of(pod: Pod, claims: Iterable[ResourceClaim]) -> dict[str, str]:
 
 def _names_our_class(request: Mapping[str, object]) -> bool:
     named = (request.get("exactly"), *_listed(request, "firstAvailable"))
-    return any(isinstance(each, Mapping) and each.get("deviceClassName") == OUR_CLASS for each in named)
+    return any(isinstance(way, Mapping) and way.get("deviceClassName") == OUR_CLASS for way in named)
 
 
 def _listed(mapping: Mapping[str, object] | None, key: str) -> list[Mapping[str, object]]:
@@ -236,7 +239,7 @@ def read_devices(claim: ResourceClaim) -> DeviceClaim:
         raise RefusedField(f"spec.devices{path.rstrip('`')}", reason) from None
 
 
-def _ways(path: str, request: Request) -> list[tuple[str, str, Exactly | Alternative]]:
+def _ways(path: str, request: RequestSpec) -> list[tuple[str, str, Exactly | FirstAvailable]]:
     """Return path, name and text of what a request would have, in the order of preference."""
     if request.exactly is not None and not request.first_available:
         return [(f"{path}.exactly", request.name, request.exactly)]
@@ -250,12 +253,14 @@ def _read(
     claim: ResourceClaim,
     path: str,
     name: str,
-    way: Exactly | Alternative,
+    way: Exactly | FirstAvailable,
     of_class: tuple[str, ...],
     expressions: _Expressions,
 ) -> DeviceRequest:
     if way.device_class_name != OUR_CLASS:
-        reason = f"{way.device_class_name} beside {OUR_CLASS}: a claim has either devices of ours or of other classes"
+        reason = (
+            f"{way.device_class_name} in a claim of {OUR_CLASS}: a claim has either devices of ours or of other classes"
+        )
         raise RefusedField(f"{path}.deviceClassName", reason)
     if way.allocation_mode not in ("", "ExactCount"):
         raise RefusedField(f"{path}.allocationMode", f"{way.allocation_mode} is not supported")

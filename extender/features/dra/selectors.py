@@ -1,7 +1,7 @@
 """CEL selectors of devices, evaluated as kube-scheduler does, with bounds on their length and cost.
 
 kube-scheduler gives up on a claim when an expression raises for a device that it tries. So here that device's whole node
-is not allocated from, and the pod is told why.
+is not allocated from.
 """
 
 from __future__ import annotations

@@ -14,9 +14,17 @@ import msgspec
 
 from extender.cluster.objects.devices import DRIVER, ResourceClaim, ResourceSlice
 from extender.features.dra.allocation import configuration, node_selector
-from extender.features.dra.claim_spec import MATCHES_NOTHING, MAX_DEVICES, Alternative, DeviceClass, Exactly
+from extender.features.dra.claim_spec import MATCHES_NOTHING, MAX_DEVICES, DeviceClass, Exactly, FirstAvailable
 from extender.features.dra.eligibility import intolerable, matches_all, value_of
-from extender.features.dra.inventory import DeviceId, Gpu, capacity, consumption, id_of, invalid, newest_generation
+from extender.features.dra.inventory import (
+    DeviceId,
+    PublishedGpu,
+    capacity,
+    consumption,
+    id_of,
+    invalid,
+    newest_generation,
+)
 from extender.features.dra.requests import RefusedField, read_devices
 from extender.features.dra.selectors import SelectorFailed, Selectors, UnreadableSelector
 
@@ -105,11 +113,11 @@ def _shape(allocation: Mapping[str, Any], results: Sequence[Mapping[str, Any]], 
         yield "a result has fields that are not known"
 
 
-def _ways(claim: ResourceClaim, results: Sequence[Mapping[str, Any]]) -> dict[str, Exactly | Alternative]:
+def _ways(claim: ResourceClaim, results: Sequence[Mapping[str, Any]]) -> dict[str, Exactly | FirstAvailable]:
     """Return how each request of the claim is met, by its name in results; raises `ValueError` for one that is not."""
-    names, ways = {result["request"] for result in results}, dict[str, Exactly | Alternative]()
+    names, ways = {result["request"] for result in results}, dict[str, Exactly | FirstAvailable]()
     for request in read_devices(claim).requests or ():
-        possible: dict[str, Exactly | Alternative] = {
+        possible: dict[str, Exactly | FirstAvailable] = {
             f"{request.name}/{way.name}": way for way in request.first_available or ()
         }
         if request.exactly is not None:
@@ -121,7 +129,7 @@ def _ways(claim: ResourceClaim, results: Sequence[Mapping[str, Any]]) -> dict[st
     return ways
 
 
-def _counts(results: Sequence[Mapping[str, Any]], ways: Mapping[str, Exactly | Alternative]) -> Iterator[str]:
+def _counts(results: Sequence[Mapping[str, Any]], ways: Mapping[str, Exactly | FirstAvailable]) -> Iterator[str]:
     counts = Counter(result["request"] for result in results)
     if counts.keys() != ways.keys():
         yield f"there is no request {', '.join(sorted(counts.keys() - ways.keys()))}"
@@ -133,7 +141,7 @@ def _counts(results: Sequence[Mapping[str, Any]], ways: Mapping[str, Exactly | A
         yield "a device twice"
 
 
-def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSlice]) -> Gpu:
+def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSlice]) -> PublishedGpu:
     """Return the GPU of a result, as the newest generation of its pool has it; raises `ValueError` if there is none."""
     pool = [item for item in slices if (item.spec.driver, item.spec.pool.name) == (result["driver"], result["pool"])]
     if result["driver"] != DRIVER or not pool:
@@ -145,11 +153,13 @@ def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSl
     for item in newest:
         for device in item.spec.devices or ():
             if device.name == result["device"] and item.spec.node_name == node and device.is_whole:
-                return Gpu(id_of(item, device), device.text("uuid") or "", device)
+                return PublishedGpu(id_of(item, device), device.text("uuid") or "", device)
     raise ValueError(f"no whole GPU {result['device']} on {node} in the newest generation of pool {result['pool']}")
 
 
-def _availability(gpus: Sequence[Gpu], slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]) -> Iterator[str]:
+def _availability(
+    gpus: Sequence[PublishedGpu], slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]
+) -> Iterator[str]:
     for gpu in gpus:
         if gpu.device.binding_conditions or gpu.device.allow_multiple_allocations:
             yield f"{gpu.id} is no device that is allocated whole and at once"
@@ -171,7 +181,11 @@ def _availability(gpus: Sequence[Gpu], slices: Sequence[ResourceSlice], taken: M
 
 
 def _suitability(
-    result: Mapping[str, Any], gpu: Gpu, way: Exactly | Alternative, of_class: Sequence[str], selectors: Selectors
+    result: Mapping[str, Any],
+    gpu: PublishedGpu,
+    way: Exactly | FirstAvailable,
+    of_class: Sequence[str],
+    selectors: Selectors,
 ) -> Iterator[str]:
     written = [
         {name: value for name, value in msgspec.to_builtins(toleration).items() if value not in ("", None)}
@@ -188,7 +202,9 @@ def _suitability(
         yield f"{gpu.id} does not match the selectors of request {result['request']}"
 
 
-def _constraints(claim: ResourceClaim, results: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu]) -> Iterator[str]:
+def _constraints(
+    claim: ResourceClaim, results: Sequence[Mapping[str, Any]], gpus: Sequence[PublishedGpu]
+) -> Iterator[str]:
     for constraint in read_devices(claim).constraints or ():
         attribute = constraint.match_attribute
         if attribute is None:

@@ -22,7 +22,7 @@ def inventory(*slices: Json, **more: Any) -> NodeInventory:
 
 
 def free(read: NodeInventory) -> set[str]:
-    return {each.uuid for each in read.free()}
+    return {item.uuid for item in read.free()}
 
 
 def counting(item: Json, counters: str, amount: str) -> Json:
@@ -40,7 +40,7 @@ def with_counters(devices: list[Json], **limits: str) -> list[Json]:
 def test_whole_gpus_are_known_by_uuid() -> None:
     """Neither MIG devices nor those for virtual machines are."""
     read = inventory(resource_slice(NODE, [gpu(0, "GPU-0"), mig(1, "GPU-1", 0), vfio(2)]))
-    assert [(uuid, each.id.name) for uuid, each in read.gpus.items()] == [("GPU-0", "gpu-0")]
+    assert [(uuid, item.id.name) for uuid, item in read.gpus.items()] == [("GPU-0", "gpu-0")]
     assert free(read) == {"GPU-0"}
 
 

@@ -63,9 +63,9 @@ def test_an_allocation_is_what_kube_scheduler_writes(number: int, name: str) -> 
     """Where GPUs are chosen by first fit, as it does. It has no room where we have none."""
     case, reference = allocation(name), REFERENCE["allocations"][number]
     ours = first_fit(case)
-    written = [dict(each.status) for each in ours]
-    for each in written:
-        assert each.pop("allocationTimestamp") == TIMESTAMP
+    written = [dict(made.status) for made in ours]
+    for status in written:
+        assert status.pop("allocationTimestamp") == TIMESTAMP
     assert written == (reference or [])
     if reference is None:
         assert name in ("taints", "an incomplete pool") or not ours
@@ -110,4 +110,4 @@ def read_slices(case: Json) -> list[Any]:
 
 def taken(case: Json) -> dict[DeviceId, str]:
     """Read what others hold."""
-    return {DeviceId(each["driver"], each["pool"], each["device"]): "ml/other" for each in case["taken"]}
+    return {DeviceId(held["driver"], held["pool"], held["device"]): "ml/other" for held in case["taken"]}

@@ -81,11 +81,11 @@ REQUEST = "spec.devices.requests[0]"
 @pytest.mark.parametrize(
     ("devices", "field", "reason"),
     [
-        ([exactly(1), nic()], "spec.devices.requests[1].exactly.deviceClassName", "nics.example.com beside"),
+        ([exactly(1), nic()], "spec.devices.requests[1].exactly.deviceClassName", "nics.example.com in a claim of"),
         (
             [first(alternative(1, "ours"), {**nic()["exactly"], "name": "other"})],
             f"{REQUEST}.firstAvailable[1].deviceClassName",
-            "nics.example.com beside",
+            "nics.example.com in a claim of",
         ),
         ([exactly(allocationMode="All", count=0)], f"{REQUEST}.exactly.allocationMode", "All is not supported"),
         ([exactly(allocationMode="Some")], f"{REQUEST}.exactly.allocationMode", "Some is not supported"),

@@ -68,7 +68,7 @@ def situation(
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
     demand = read_demand([read], ours, SELECTORS)
     assert isinstance(demand, DeviceDemand)
-    inventory, option = read_inventory(NODE, [read_slice(each) for each in slices], held), demand.options[0]
+    inventory, option = read_inventory(NODE, [read_slice(item) for item in slices], held), demand.options[0]
     sets = choices(option, inventory, SELECTORS).sets
     if not sets:
         return None
