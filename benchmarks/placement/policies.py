@@ -46,6 +46,7 @@ BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
         "stock-most": stock.stock_most,
         "stock-least-plain": stock.stock_least_plain,
         "stock-most-plain": stock.stock_most_plain,
+        "dra-first-fit": lambda cluster, random: NodeThenGpus(cluster, random, stock.cpu_and_memory, mapa.first_free),
         "hami-binpack": hami_binpack,
         "hami-spread": hami_spread,
         "vgpu-manager": vgpu_manager,

@@ -71,6 +71,13 @@ def stock_most_plain(cluster: Cluster, random: Random) -> NodeThenPlugin:
     return NodeThenPlugin(cluster, random, most_allocated, PlainPlugin(random))
 
 
+def cpu_and_memory(node: ServerState, pod: PodSize) -> float:
+    """Return the default scores of a node for a pod with ResourceClaims, of which none counts devices."""
+    if not node.server.cpu_milli and not node.server.memory_mib:
+        return 0.0
+    return least_allocated(node, pod)
+
+
 def _used_after(node: ServerState, pod: PodSize) -> tuple[int, int]:
     server = node.server
     return (

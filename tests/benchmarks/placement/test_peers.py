@@ -47,6 +47,15 @@ def test_hami_takes_the_highest_sum_in_visiting_order(free: range, gpus: int, ch
     assert (set(found), total(pair_scores(MESH), found)) == (chosen, score)
 
 
+def test_first_fit_of_dra_takes_the_first_devices_of_the_emptiest_node_by_cpu() -> None:
+    """GPUs count in no score of kube-scheduler where they are devices, and links do not either."""
+    cluster = cluster_of("dgx-1v", "dgx-1v")
+    cluster.take(Allotment(0, (0, 3), PodSize(2, cpu_milli=50_000)))
+    cluster.take(Allotment(1, (0, 1, 2), PodSize(3)))
+    (allotment,) = policy_for_pods("dra-first-fit", [])(cluster, Random(0)).place(job(0, 2)) or ()
+    assert (allotment.node, set(allotment.gpus)) == (1, {3, 4})
+
+
 def test_hami_counts_links_to_an_nvswitch() -> None:
     """There every pair has the same, so the highest positions win."""
     assert set(hami_gpus(machine("hgx-h100"), 0xFF, 4)) == {7, 6, 5, 4}
