@@ -166,7 +166,7 @@ def _removal(pod: Pod) -> Removal | None:
 
 
 def _bare(metadata: ObjectMeta, *, may_write: bool = False) -> ObjectMeta | None:
-    """Keep only what is looked at, and only of an object that has to do with us; the label only of a pod that may write."""
+    """Keep only what is read, of an object that has to do with us. The label counts only of a pod that may write."""
     ours = {key: "" for key in metadata.annotations or {} if key.startswith(PREFIXES)}
     labels = {key: value for key, value in (metadata.labels or {}).items() if may_write and (key, value) == OURS}
     if not ours and not labels:

@@ -80,7 +80,7 @@ def text(program: str) -> str:
         own = [] if name in EXPERIMENTS else [option for option in options if option not in common]
         others = [option for option in options if option not in own]
         said = f"Options: {_spelled(others)}." if name in EXPERIMENTS else _also(others, common)
-        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), others and said]
+        blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), said if others else ""]
     return "\n{}\n\n".format("\n\n".join(filter(None, blocks)))
 
 

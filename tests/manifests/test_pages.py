@@ -133,14 +133,19 @@ def parse(words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_command_line_page_lists_every_command_and_option(name: str) -> None:
-    """Of a command with others below it, each has a section of its own."""
+    """Of a command with others below it, each has a section of its own, which may say that it has all common options but some."""
     section = COMMAND_LINE.page.read_text().partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+    common = section.partition(f"### Common options of `{name}`\n")[2].partition("\n###")[0]
     command: Any = get_command(PROGRAMS[name])
     for below, found in getattr(command, "commands", {"": command}).items():
         sections = re.findall(rf"^### `{name} {below}`\n(.*?)(?=^##|\Z)", section, re.MULTILINE | re.DOTALL)
         said = sections if below else [section]
         assert len(said) == 1, below
-        assert [spellings for spellings in options(found) if not any(f"`{one}" in said[0] for one in spellings)] == []
+        own, shares, missing = re.split(r"(Common options: all)(?= but |\.)|$", said[0], maxsplit=1)
+        listed = own + (common if shares else "")
+        for spellings in options(found):
+            assert any(f"`{one}" in listed for one in spellings), (below, spellings)
+            assert not any(f"`{one}`" in missing for one in spellings), (below, spellings)
 
 
 def test_the_command_line_page_is_what_help_says() -> None:

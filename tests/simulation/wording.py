@@ -12,6 +12,7 @@ from extender.binding.intents import (
     BindPod,
     Conflict,
     Done,
+    GetClaim,
     GetNode,
     GetPod,
     GetPodVersion,
@@ -63,6 +64,8 @@ def intent_words(intent: Intent) -> str:
         case BindPod():
             text = intent.annotations.get(keys.PLACEMENT)
             return f"bind {intent.name} ({intent.uid} @{intent.resource_version}) to {intent.node}: {placement_words(text)}"
+        case GetClaim():
+            return f"look at claim {intent.name}"
         case _:
             return f"{type(intent).__name__} {intent.name} ({intent.uid} @{intent.resource_version})"
 

@@ -1,7 +1,7 @@
 """Decides for which gangs GPUs may be kept, so that neither a gang nor a namespace keeps them from others for ever. No I/O.
 
 A gang has its time, and then another one its turn. All gangs of a namespace together have as much. After that the namespace is
-passed over while pods of others wait, each time for longer, until one of its gangs starts on GPUs that were kept.
+passed over while pods of others wait, each time for longer. That ends when one of its gangs starts on GPUs that were kept.
 """
 
 from __future__ import annotations

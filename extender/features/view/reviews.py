@@ -1,7 +1,7 @@
 """Asks the API server who a reader is and which pods that reader may see, and remembers each answer for a minute.
 
-Strangers choose the tokens, so everything is bounded: the length of a token, the answers that are kept, and the questions at once
-and per second. What has not been answered is hidden. No answer to one reader pushes out those to another.
+Strangers choose the tokens, so everything is bounded: the length of a token, the answers that are kept, the questions at once and
+per second. What has not been answered is hidden. No answer to one reader pushes out those to another.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _class_without_its_selector(made: Situation) -> None:
     made.of["spec"]["selectors"] = []
 
 
-MUTANTS: Final[dict[str, tuple[Callable[[Situation], None], str]]] = {
+MUTANTS: Final[dict[str, tuple[Callable[[Situation], object], str]]] = {
     "one device too few": (lambda made: made.results.pop(0), "1 devices for request r0"),
     "one device too many": (
         lambda made: made.results.append({**made.results[0], "device": "gpu-7"}),

@@ -34,9 +34,9 @@ class Time:
         return self.now
 
 
-def asking(api: Reviewing, time: Time | None = None, **settings: tuple[str, ...]) -> Reviews:
+def asking(api: Reviewing, time: Time | None = None, audiences: tuple[str, ...] = ()) -> Reviews:
     """Return what asks this API server."""
-    return Reviews(api.send, time or Time(), **settings)
+    return Reviews(api.send, time or Time(), audiences=audiences)
 
 
 def people() -> Reviewing:
