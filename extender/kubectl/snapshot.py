@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from extender.cluster.caches.resource_claims import lean_claim
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.gpu_pods import without_constraints
 from extender.cluster.objects.group_words import ANNOTATIONS, LABELS
@@ -164,7 +165,7 @@ def _split(document: _File) -> tuple[list[Node], list[Pod], list[ResourceClaim],
             case "Pod":
                 pods.append(read_pod(text))
             case "ResourceClaim":
-                claims.append(read_claim(text))
+                claims.append(lean_claim(read_claim(text)))  # the rest of a claim may be secret
             case "ResourceSlice":
                 slices.append(read_slice(text))
             case _:

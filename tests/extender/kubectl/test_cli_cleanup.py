@@ -121,8 +121,10 @@ async def test_a_pod_of_ours_that_has_ended_is_in_nobodys_way(tmp_path: Path) ->
     """That of `helm test` stays when the release is uninstalled."""
     async with left_behind(tmp_path) as cluster:
         check = gpu_pod("gputopo-test", 0, {})
-        check["metadata"]["labels"], check["status"] = dict([cleanup.OURS]), {"phase": "Succeeded"}
+        check["metadata"]["labels"] = dict([cleanup.OURS])
         (await cluster.api.call("POST", PODS, check)).ok()
+        ended = {"status": {"phase": "Succeeded"}}
+        (await cluster.api.call("PATCH", f"{PODS}/gputopo-test/status", ended, content_type=MERGE)).ok()
         removed = await cluster.run("--yes")
     assert (removed.exit_code, removed.stderr) == (0, "")
 
