@@ -8,6 +8,7 @@ import typer
 import yaml
 
 from extender.features.dra.claim_spec import MAX_DEVICES, OUR_CLASS
+from extender.kubectl.form import say
 from extender.kubectl.reading import fail
 from topology.annotations import keys
 from topology.errors import RequestError
@@ -35,7 +36,8 @@ def print_claim(
     except RequestError as error:
         fail(str(error))
     documents = (_template(name, gpus, annotations), _pod(name))
-    print(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), end="")
+    for line in yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True).splitlines():
+        say(line)
 
 
 def _template(name: str, gpus: int, annotations: dict[str, str]) -> dict[str, Any]:

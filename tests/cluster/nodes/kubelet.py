@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.processes.kube_settings import command
 from benchmarks.processes.process import free_port
+from tests.cluster.binaries import is_oldest
 from tests.cluster.nodes.namespaces import Namespaces, NodeProcess
 
+needs_a_newer_kubelet = pytest.mark.skipif(
+    is_oldest(), reason="mode enforce needs a kubelet of Kubernetes 1.34 or later"
+)
 ROOT = "/var/lib/kubelet"
 DEVICE_PLUGINS = f"{ROOT}/device-plugins"
 """A constant of the kubelet, whatever its root directory is."""

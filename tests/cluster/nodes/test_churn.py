@@ -17,6 +17,7 @@ from tests.cluster.history import History, recorded
 from tests.cluster.nodes.agents import DEADLINE, PATIENT, enforcing
 from tests.cluster.nodes.churn import RECALLED, Churn, Container, churn, most_at_once
 from tests.cluster.nodes.killer import killing
+from tests.cluster.nodes.kubelet import needs_a_newer_kubelet
 from tests.cluster.nodes.nodes import Nodes
 from topology.annotations import keys
 from topology.annotations.records import decode_placement
@@ -33,6 +34,7 @@ def lawless(node_cluster: GpuCluster) -> Iterator[GpuCluster]:
     put_in_force(node_cluster.plane)
 
 
+@needs_a_newer_kubelet
 def test_i1_every_started_container_holds_its_plan(
     lawless: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:

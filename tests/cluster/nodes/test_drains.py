@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.kubectl import kubectl
 from tests.cluster.nodes.agents import AgentProcess, enforcing
+from tests.cluster.nodes.kubelet import needs_a_newer_kubelet
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import bound_pod, is_running, pod, refusal, submit, wait_running
@@ -69,6 +70,7 @@ def test_drain_gives_the_gpus_back_and_tells_the_rest_of_the_group(
     assert node_cluster.node_of("llama-2") == first.name
 
 
+@needs_a_newer_kubelet
 def test_reboot_that_renumbers_the_gpus(node_cluster: GpuCluster, nodes: Nodes) -> None:
     """Claims are by UUID. The kubelet turns away who was there, as no plugin has come yet; then all GPUs can be had again."""
     node = nodes.one("hgx_h100")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.nodes.agents import AgentProcess, enforcing
+from tests.cluster.nodes.kubelet import needs_a_newer_kubelet
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.plugins import wilful
@@ -17,6 +18,7 @@ from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
 
 
+@needs_a_newer_kubelet
 def test_i9_checkpoint_forgets_a_dead_pod(
     node_cluster: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:

@@ -11,6 +11,7 @@ from tests.cluster.nodes.agents import PATIENT, AgentProcess, enforcing, shares_
 from tests.cluster.nodes.churn import churn
 from tests.cluster.nodes.inside import seen_inside
 from tests.cluster.nodes.killer import killing
+from tests.cluster.nodes.kubelet import needs_a_newer_kubelet
 from tests.cluster.nodes.node import GpuNode
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, share_pod, wait_running
@@ -110,6 +111,7 @@ def test_shares_keep_their_plans_through_kills(
     assert_none_lost(told, kept.pods, ran=pods // 2)
 
 
+@needs_a_newer_kubelet
 def test_shares_keep_their_plans(
     sharing_cluster: GpuCluster, nodes: Nodes, rounds: Callable[[int, int], int], figure: Callable[[str], None]
 ) -> None:
