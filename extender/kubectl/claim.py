@@ -20,11 +20,11 @@ IMAGE: Final = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
 def print_claim(
     gpus: Annotated[int, typer.Option(min=1, max=MAX_DEVICES, help="How many GPUs.")],
     name: Annotated[str, typer.Option(help="Of the template and the pod.")] = "gpus",
-    required_affinity: Annotated[str | None, typer.Option(help="nvlink, pcie-switch or numa-node.")] = None,
+    required_affinity: Annotated[str | None, typer.Option(help="Such as nvlink, pcie-switch or numa-node.")] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="GB/s.")] = None,
     relax_after: Annotated[str | None, typer.Option(help="When both become preferences, such as 10m.")] = None,
 ) -> None:
-    """Print a ResourceClaimTemplate and a pod for `kubectl apply -f -`."""
+    """Print a ResourceClaimTemplate and a pod. Pipe them into `kubectl apply -f -`."""
     wants = {
         keys.REQUIRED_AFFINITY: required_affinity,
         keys.MIN_BANDWIDTH: min_bandwidth,
