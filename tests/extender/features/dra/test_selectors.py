@@ -74,14 +74,14 @@ def test_an_evaluation_calls_so_many_functions_at_most() -> None:
     ids=["loop", "and", "plus", "not", "parentheses", "lists", "calls", "pattern"],
 )
 def test_no_expression_takes_long(expression: str) -> None:
-    """CPU time of the least of three attempts: compiling included, less than the event loop may be held up."""
+    """CPU time of the least of three attempts, compiling included. Without the bounds some of these would take minutes."""
     seconds = []
     for _ in range(3):
         before, selectors = time.thread_time(), Selectors()
         with suppress(SelectorFailed, UnreadableSelector):
             selectors.matches(expression, DRIVER, DEVICE)
         seconds.append(time.thread_time() - before)
-    assert min(seconds) < 0.06
+    assert min(seconds) < 0.5
 
 
 def test_answers_are_remembered_by_what_an_expression_reads(monkeypatch: pytest.MonkeyPatch) -> None:
