@@ -10,7 +10,7 @@ from tests.simulation.mix import owned, queued, torn
 from tests.simulation.run import run
 
 pytestmark = pytest.mark.slow
-SEEDS = range(3)
+SEEDS = range(4)
 
 
 def test_no_seed_breaks_an_invariant_where_pods_wait_in_the_queue(pytestconfig: pytest.Config) -> None:
