@@ -1,7 +1,7 @@
 """A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
 
-kubelets and agents are simulated too, so pods run, end and can be deleted, and no container is ever started; `tests/installed`
-has some that are not. The cluster's own scheduler is there as well, for pods that do not name ours.
+kubelets and agents are simulated too, so pods run and end, and no container is ever started; `tests/installed` has some that
+are not. The cluster's own scheduler is there as well, for pods that do not name ours.
 """
 
 import asyncio
@@ -53,6 +53,11 @@ NO_AGENTS = "8760h"
 """How long simulated nodes stay open though no agent writes again: with the default all close after twelve minutes."""
 
 
+CONTROLLERS = (
+    "deployment-controller,garbage-collector-controller,job-controller,replicaset-controller,statefulset-controller"
+)
+"""Those that create pods, and delete them with their owner; none of them looks for a node's kubelet."""
+
 QUEUE_RIGHTS = (
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
@@ -98,6 +103,7 @@ def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
     kubectl(plane, "apply", "--server-side", "-f", QUEUE_POLICY)
     with at_work(installation, {"agents": {"silence": NO_AGENTS}, "queue": {"enabled": True}}) as cluster:
         plane.start_scheduler()
+        plane.start_controllers(CONTROLLERS)
         yield cluster
 
 

@@ -35,7 +35,7 @@ def is_cordoned(kubectl: list[str]) -> bool:
 
 
 def is_running(kubectl: list[str], *pods: str) -> bool:
-    """Whether all of these pods run."""
+    """Whether all of these pods run; there must be as many as arguments."""
     phases = [*kubectl, "get", "pods", *pods, "-o", "jsonpath={.items[*].status.phase}"]
     return subprocess.check_output(phases, text=True).split() == ["Running"] * len(pods)
 
@@ -53,7 +53,7 @@ def test_examples_run_in_the_playground(binaries: Path) -> None:
 
 
 def test_what_the_plugin_shows_and_changes_in_the_playground_is_true(binaries: Path) -> None:
-    """The first status finds nothing wrong; GPUs are cordoned and in use; a gang in the queue starts when it is complete."""
+    """The first status finds nothing wrong; a whole gang in the queue starts, and a Job; GPUs are cordoned and in use."""
     gang = MANIFESTS / "workloads" / "gang.yaml"
     with playground(binaries) as kubectl:
         assert document_of(kubectl, "status")[1]["findings"] == []
@@ -61,6 +61,8 @@ def test_what_the_plugin_shows_and_changes_in_the_playground_is_true(binaries: P
         eventually(lambda: [row["reason"] for row in document_of(kubectl, "queue")[1]["rows"]] == ["incomplete"])
         apply(kubectl, "-f", gang)
         eventually(lambda: is_running(kubectl, "gang-0", "gang-1"))
+        apply(kubectl, "-f", MANIFESTS / "workloads" / "all-reduce.yaml")
+        eventually(lambda: is_running(kubectl, "--selector=batch.kubernetes.io/job-name=all-reduce"))
         subprocess.run([PLUGIN, "cordon-gpu", "t4", "0", "--why", "fan is loud", *kubectl[1:]], check=True)
         eventually(lambda: is_cordoned(kubectl))
         if not own_address():
