@@ -42,8 +42,8 @@ _GIB = 8
 _NEIGHBOUR = Sharer("ml", "neighbour", "main", _GIB)
 
 
-_BITS = {standing: 1 << number for number, standing in enumerate(Standing)}
-"""`enum standing` of model.h."""
+BITS = {standing: 1 << number for number, standing in enumerate(Standing)}
+"""`enum standing` of model.h, but for `CLAIMED`, which comes last: the model knows no ResourceClaims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +315,6 @@ def _processes(life: Life) -> Iterator[_Process]:
 def masks(believed: Beliefs) -> list[list[int]]:
     """Return the table as the model wants it."""
     return [
-        [reduce(or_, (_BITS[standing] for standing in believed.get((phase, place), ())), 0) for place in Place]
+        [reduce(or_, (BITS[standing] for standing in believed.get((phase, place), ())), 0) for place in Place]
         for phase in Phase
     ]

@@ -13,7 +13,9 @@ import pytest
 
 from extender.binding.ledger import swap_ledger
 from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
+from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node, pod
+from tests.model.beliefs import BITS
 from tests.model.library import (
     GPUS,
     HERE,
@@ -52,6 +54,13 @@ def body(kind: str, name: str) -> str:
     found = re.search(rf"^{kind} {name} {{(.*?)}};", HEADER, re.DOTALL | re.MULTILINE)
     assert found, f"{kind} {name}"
     return found[1]
+
+
+def test_standings_are_the_bits_of_the_model() -> None:
+    """A standing that the model does not know comes after those that it knows."""
+    (body,) = re.findall(r"enum standing \{(.*?)\};", HEADER)
+    bits = {name.removesuffix("_CLAIM"): int(bit) for name, bit in re.findall(r"(\w+) = (\d+)", body)}
+    assert {standing.name: bit for standing, bit in BITS.items() if standing is not Standing.CLAIMED} == bits
 
 
 @pytest.mark.parametrize(("name", "numbers"), ENUMS.items())

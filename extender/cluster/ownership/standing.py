@@ -37,10 +37,10 @@ class Standing(StrEnum):
     """Not in the cache; only a live read can tell."""
     GONE = "gone"
     """Deleted or ended, and nothing shows yet that its containers have stopped."""
-    CLAIMED = "claimed"
-    """Its pod does not use it, and a ResourceClaim that was made for the pod holds the GPU, or may."""
     FREE = "free"
     """Proven: the GPU is not used by this claim and will not be."""
+    CLAIMED = "claimed"
+    """Its pod does not use it, and a ResourceClaim that was made for the pod holds the GPU, or may."""
 
 
 def standing_of_pod(pod: GpuPod, node: str, *, reported_free: bool) -> Standing:
