@@ -90,11 +90,8 @@ def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, f
 
 
 def test_nothing_is_left_behind(cluster: Cluster, installed: Install) -> None:
-    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on.
-
-    The hook that opens the queue's gates succeeds, or Helm would report an error.
-    """
-    release = installed(agent__mode="enforce", extender__config__queue__enabled=True)
+    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on."""
+    release = installed(agent__mode="enforce")
     cluster.kubectl("apply", "-f", EXAMPLE)
     before = cluster.wait_running("required-nvlink")
     release.uninstall()
