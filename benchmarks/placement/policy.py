@@ -49,6 +49,15 @@ class RunningJob:
     since_s: float
     """When it began, or was moved last."""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one pod with GPUs, as only those are moved."""
+        return len(self.placed) == 1 and self.job.gpus > 0
+
+    def lost_s(self, now_s: float, restart_s: float) -> float:
+        """Return how much work it does again if it moves: what it has done since then, at most `restart_s`."""
+        return min(now_s - self.since_s, restart_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

@@ -43,19 +43,18 @@ class GputopoMoves(GputopoWithPlanner):
         """Return the cheapest moves that make room, if they cost less than it is worth that the job starts now."""
         if len(job.pods) != 1 or job.pods[0].shares or job.whole_gpus > self.cluster.free_gpus:
             return None
-        alone = {uid_of(other.job, 0): other for other in running if len(other.placed) == 1 and other.job.gpus}
-        waiting, *others = self.pending([job, *(other.job for other in alone.values())])
+        single = {uid_of(other.job, 0): other for other in running if other.is_single}
+        waiting, *others = self.pending([job, *(other.job for other in single.values())])
         movable = []
         for wanted in others:
-            other = alone[wanted.pod.metadata.uid]
-            allotment, lost_s = other.placed[0], min(now_s - other.since_s, self._restart_s)
-            node = self._names[allotment.node]
-            movable.append(MovablePod(wanted, node, allotment.mask, lost_s * wanted.gpus))
+            other = single[wanted.pod.metadata.uid]
+            allotment, cost = other.placed[0], other.lost_s(now_s, self._restart_s) * wanted.gpus
+            movable.append(MovablePod(wanted, self._names[allotment.node], allotment.mask, cost))
         plan = finish(plan_moves(PlannedNodes(self, {}), waiting, movable, job.gpus * self._worth_s))
         if plan is None:
             return None
         moves = (
-            Move(alone[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
+            Move(single[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
             for pod, place in plan.moves
         )
         return MadeRoom((self._allotment(plan.target),), tuple(moves))

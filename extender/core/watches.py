@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.objects.budgets import BUDGETS_PATH, PodDisruptionBudget
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.kubernetes.reflector import Reflector
 from extender.kubernetes.watching import Watching
 
-BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
 _MAX_BACKOFF_SECONDS = 300.0
 """Of the watch that may be denied for good: it is no reason to complain every few seconds."""
 

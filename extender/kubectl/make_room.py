@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.objects.budgets import BUDGETS_PATH, PodDisruptionBudget
 from extender.cluster.state import ClusterState
 from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
 from extender.kubectl.form import Form, say
@@ -23,7 +23,6 @@ from topology.annotations import keys
 from topology.errors import RequestError
 from topology.request.words import duration
 
-BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
 Wait = Annotated[str, typer.Option(help="How long the pod would wait otherwise, such as 10m; at most one hour counts.")]
 
 

@@ -35,8 +35,8 @@ class KaiConsolidation(NodeThenPlugin):
         """Return the first set of victims that have places, and leave one for the job."""
         if job.whole_gpus > self.cluster.free_gpus or len(job.pods) != 1:
             return None
-        alone = (other for other in running if len(other.placed) == 1 and other.job.gpus)
-        newest = sorted(alone, key=lambda other: (other.job.arrival_s, other.job.number), reverse=True)[:MOST_VICTIMS]
+        single = (other for other in running if other.is_single)
+        newest = sorted(single, key=lambda other: (other.job.arrival_s, other.job.number), reverse=True)[:MOST_VICTIMS]
         for count, victim in enumerate(newest, 1):
             node = victim.placed[0].node
             victims = [other for other in reversed(newest[:count]) if other.placed[0].node == node]
@@ -44,7 +44,7 @@ class KaiConsolidation(NodeThenPlugin):
             if places:
                 *moved, target = places
                 moves = (
-                    Move(other, (place,), min(now_s - other.since_s, self._restart_s))
+                    Move(other, (place,), other.lost_s(now_s, self._restart_s))
                     for other, place in zip(victims, moved, strict=True)
                 )
                 return MadeRoom((target,), tuple(moves))

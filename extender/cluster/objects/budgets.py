@@ -9,6 +9,7 @@ import msgspec
 
 from extender.cluster.objects.kinds import ObjectMeta
 
+BUDGETS_PATH: Final = "/apis/policy/v1/poddisruptionbudgets"
 MAX_LABELS: Final = 64
 """Of a pod that are kept; a pod may have as many as etcd takes."""
 TOO_MANY_LABELS: Final = {"": "more than are kept"}
