@@ -47,10 +47,10 @@ class Member:
 class _Tally:
     """What all pods of a group come to, as of one version of each."""
 
-    nodes: tuple[str, ...]
-    """Of its bound pods that are alive; a node once for each."""
-    unbound: tuple[str, ...]
-    """UIDs of those that may be bound any time."""
+    live: tuple[tuple[str, str | None], ...]
+    """UID and node of each pod that is anywhere; without a node it waits for nothing but a place."""
+    bound: int
+    """How many of these have one."""
     gated: int
     done: int
     stated_size: int
@@ -63,34 +63,29 @@ class _Tally:
 
     @classmethod
     def of(cls, members: Mapping[str, Member]) -> Self:
-        """Add up the members of a group that has any."""
+        """Add up the members of a group."""
         pods = {uid: member.pod for uid, member in members.items()}
         live = {uid: pod for uid, pod in pods.items() if pod.is_alive and not pod.is_gated}
         created = [(pod.node is not None, pod.pod.metadata.creation_timestamp or "") for pod in pods.values()]
-        oldest = min(when for _, when in created)
+        oldest = min((when for _, when in created), default="")
         return cls(
-            tuple(pod.node for pod in live.values() if pod.node),
-            tuple(uid for uid, pod in live.items() if not pod.node),
+            tuple((uid, pod.node) for uid, pod in live.items()),
+            sum(pod.node is not None for pod in live.values()),
             sum(pod.is_gated for pod in pods.values()),
             sum(pod.pod.status.phase == "Succeeded" for pod in pods.values()),
-            max(member.request.size or 0 for member in members.values()),
+            max((member.request.size or 0 for member in members.values()), default=0),
             max((pod.gpus or len(pod.shares) for pod in live.values()), default=0),
             oldest,
             max((when for is_bound, when in created if is_bound), default=oldest),
         )
 
-    @property
-    def existing(self) -> int:
-        """How many of its pods are anywhere, or wait for nothing but a place."""
-        return len(self.nodes) + len(self.unbound)
-
     def placed(self, place_of: PlaceOf) -> list[str]:
         """Return where its pods are, or are on their way to; a node once for each."""
-        return [*self.nodes, *filter(None, map(place_of, self.unbound))]
+        return [place for uid, node in self.live if (place := node or place_of(uid))]
 
     def rest(self, size: int | None, placed: int) -> int:
         """Return how many are still to be placed."""
-        return max(self.existing - placed, (size or 0) - placed - self.done)
+        return max(len(self.live) - placed, (size or 0) - placed - self.done)
 
     def is_young(self, age_of: Callable[[str | None], float]) -> bool:
         """Whether the group may still wait for pods that do not exist yet.
@@ -150,6 +145,12 @@ class Groups:
             self._tallies[key] = _Tally.of(self._members[key])
         return self._tallies[key]
 
+    def _tally_without(self, key: GroupKey, uid: str) -> _Tally:
+        members = self._members.get(key, {})
+        if members and uid not in members:
+            return self._tally(key)
+        return _Tally.of({other: member for other, member in members.items() if other != uid})
+
     def _resized(self, key: GroupKey) -> None:
         if key in self._members:
             self._touched.add(key)
@@ -169,21 +170,14 @@ class Groups:
             asking: UID of the pod to be placed now, which counts as to be placed whatever else is known of it.
 
         """
-        nodes = self.nodes(key, place_of, asking)
-        others = [member for uid, member in self._members.get(key, {}).items() if uid != asking]
-        done = sum(member.pod.pod.status.phase == "Succeeded" for member in others)
-        waiting = sum(each.pod.is_alive and not each.pod.is_gated for each in others) - len(nodes) + bool(asking)
-        return Progress(max(waiting, (size or 0) - len(nodes) - done), tuple(self._places(nodes)))
+        tally = self._tally_without(key, asking)
+        nodes = tally.placed(place_of)
+        unplaced = len(tally.live) - len(nodes) + bool(asking)
+        return Progress(max(unplaced, tally.rest(size, len(nodes))), tuple(self._places(nodes)))
 
     def nodes(self, key: GroupKey, place_of: PlaceOf, asking: str = "") -> list[str]:
         """Return where the other pods of a group are, or are on their way to; a node once for each."""
-        members = self._members.get(key, {}).items()
-        alive = {
-            uid: member.pod
-            for uid, member in members
-            if uid != asking and member.pod.is_alive and not member.pod.is_gated
-        }
-        return [node for uid, pod in alive.items() if (node := pod.node or place_of(uid))]
+        return self._tally_without(key, asking).placed(place_of)
 
     def beside(self, uid: str) -> list[GpuPod]:
         """Return the other pods of a pod's group; none of a pod that has no group."""
@@ -245,7 +239,7 @@ class Groups:
         """Return the groups that have a bound pod, and others to be placed."""
         for key in self._touched:
             tally = self._tally(key)
-            is_begun = tally.nodes and tally.rest(self._size(key), len(tally.nodes))
+            is_begun = tally.bound and tally.rest(self._size(key), tally.bound)
             (self._begun.add if is_begun else self._begun.discard)(key)
         self._touched.clear()
         return self._begun
@@ -258,7 +252,7 @@ class Groups:
         size = self._size(key) - tally.gated
         if namespace == key[0]:
             return size
-        bound_or_due = tally.existing + len(tally.nodes) + tally.done
+        bound_or_due = len(tally.live) + tally.bound + tally.done
         return min(size, max(bound_or_due, self.sizes.by_group.get(key, 0) - tally.gated))
 
     def _places(self, nodes: Iterable[str]) -> set[Location]:
