@@ -54,4 +54,9 @@ class Release:
     def _values(self, values: Mapping[str, object]) -> list[str]:
         repository, _, tag = self.image.rpartition(":")
         all_values = {"image.repository": repository, "image.tag": tag, **values}
-        return [word for name, value in all_values.items() for word in ("--set", f"{name}={value}")]
+        return [word for name, value in all_values.items() for word in ("--set", f"{name}={_written(value)}")]
+
+
+def _written(value: object) -> object:
+    """Return a value as Helm reads it; `True` would be a text."""
+    return str(value).lower() if isinstance(value, bool) else value

@@ -90,8 +90,11 @@ def test_upgrade_and_rollback_under_load(cluster: Cluster, installed: Install, f
 
 
 def test_nothing_is_left_behind(cluster: Cluster, installed: Install) -> None:
-    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on."""
-    release = installed(agent__mode="enforce")
+    """After removal and cleanup no node and no pod has an annotation of ours but what its owner wrote; who ran goes on.
+
+    The hook that opens the queue's gates succeeds, or Helm would report an error.
+    """
+    release = installed(agent__mode="enforce", extender__config__queue__enabled=True)
     cluster.kubectl("apply", "-f", EXAMPLE)
     before = cluster.wait_running("required-nvlink")
     release.uninstall()
@@ -149,7 +152,7 @@ def test_extenders_behind_a_service(cluster: Cluster, installed: Install, tmp_pa
     service = {
         f"extender__service__{key}": value for key, value in (("serverSecret", "server"), ("clientSecret", "client"))
     }
-    installed(agent__mode="enforce", extender__service__enabled="true", **service)
+    installed(agent__mode="enforce", extender__service__enabled=True, **service)
     cluster.kubectl("apply", "-f", EXAMPLE)
     pod = cluster.wait_running("required-nvlink")
     assert len(planned(pod)) == 4
