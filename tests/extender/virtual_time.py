@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from functools import wraps
-from typing import Any, ParamSpec
+from heapq import heappush
+from itertools import count
+from typing import Any, ParamSpec, TypeVarTuple
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -25,15 +29,51 @@ class _JumpingSelector(selectors.SelectSelector):
         return ready
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that knows which came first."""
+
+    __slots__ = ("_order",)
+    _scheduled: bool
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+        order: int,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._order = when, order
+
+    def __lt__(self, other: object) -> bool:
+        return self._order < other._order if isinstance(other, _Timer) else NotImplemented
+
+
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """`time()`, `sleep` and `timeout` live on a clock of their own."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
+        self._given = count()
         super().__init__(self._jumping)
 
     def time(self) -> float:
         return self._jumping.now
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a time; those of the same time run in the order in which they were given.
+
+        asyncio leaves that order to its heap, which depends on when the garbage collector cancels other timers.
+        """
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context, next(self._given))
+        heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True
+        return timer
 
     def advance(self, seconds: float) -> None:
         """Let time pass as it does while something is worked out."""

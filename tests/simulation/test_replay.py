@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -28,6 +29,18 @@ def test_a_seed_replays_in_another_process(hash_seed: str) -> None:
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=600).stdout
     here = run(SEED)
     assert printed.splitlines() == [*here.lines, f"seed {SEED}, digest {here.digest}, 0 violations"]
+
+
+def test_the_garbage_collector_decides_nothing() -> None:
+    """It cancels timers of abandoned tasks whenever it runs; this seed has timers of the same moment."""
+    thresholds = gc.get_threshold()
+    try:
+        gc.set_threshold(0)
+        never = run(SEED + 1).digest
+        gc.set_threshold(50, 2, 2)
+        assert run(SEED + 1).digest == never
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def test_another_seed_is_another_run() -> None:
