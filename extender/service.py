@@ -32,7 +32,7 @@ from extender.kit.pace import Pace
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Rounds
 from extender.kit.traces import Traces
-from extender.kit.turns import in_turns
+from extender.kit.turns import CallsFirst, in_turns
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.watching import Watching
@@ -84,6 +84,8 @@ class Extender:
         """Where spans of the verbs go, if they are wanted."""
         self._clock = clock
         self._api = api
+        self.calls = CallsFirst()
+        """Those that compute; a bind waits for the API server most of its time."""
         self.state = ClusterState.configured(config)
         declarations = (declaration for kind in features for declaration in kind.declarations)
         self.metrics = Metrics(config.digest, (*CORE, *declarations))
@@ -154,7 +156,8 @@ class Extender:
         self.features.notify(lambda feature: feature.before_filter(args))
         if any(feature.paces_scheduling for feature in self.features):
             await self._pace.room()
-        result = await self._filter.filter(args)
+        with self.calls.call():
+            result = await self._filter.filter(args)
         if is_refusal(result):
             self._report_refusal(args, result)
         self.features.notify(lambda feature: feature.after_filter(args, result))
@@ -162,12 +165,14 @@ class Extender:
 
     async def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Score the nodes that are left."""
-        return await in_turns(prioritize_in_slices(self.state, args, self._clock(), self.config.scheduling.hold))
+        with self.calls.call():
+            return await in_turns(prioritize_in_slices(self.state, args, self._clock(), self.config.scheduling.hold))
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> Preemption:
         """Choose the victims whose GPUs form what the pod asks for, in what time there is; others are served meanwhile."""
         seconds = PREEMPT_RATIO * self.config.scheduling.bind_deadline
-        return await in_turns(preempt(self.state, args, self._clock, budget_seconds=seconds))
+        with self.calls.call():
+            return await in_turns(preempt(self.state, args, self._clock, budget_seconds=seconds))
 
     async def bind(self, args: ExtenderBindingArgs) -> Outcome:
         """Bind a pod to a node, with exact GPUs, by the deadline or not at all."""

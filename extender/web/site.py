@@ -42,8 +42,6 @@ SHOWN: Final = 50
 """Nodes, and placed and waiting pods, on the front page; rows of lists, and decisions, on a page of theirs."""
 ISLANDS: Final = 64
 """GPUs of an island that can be looked for."""
-_PIECES: Final = 100
-"""Of a page, each a few characters, between two chances for everybody else."""
 HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": (
@@ -110,7 +108,16 @@ class PageQuestion:
         return self.reader.sight
 
 
-_Make = Callable[[Extender, PageQuestion], Awaitable[RenderedPage]]
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A page before it is rendered."""
+
+    pieces: Iterable[str]
+    status: int = 200
+    media_type: str = "text/html"
+
+
+_Make = Callable[[Extender, PageQuestion], Awaitable[Draft]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,21 +191,23 @@ async def _events(reader: Reader, extender: Extender, path: Mapping[str, str]) -
 async def _made(make: _Make, extender: Extender, question: PageQuestion) -> RenderedPage:
     """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
     await asyncio.to_thread(pages.compile_templates)
-    return await make(extender, question)
+    draft = await make(extender, question)
+    text = "".join(await listed(draft.pieces, extender.calls.gap))
+    return RenderedPage(text.encode(), draft.status, draft.media_type)
 
 
-async def _overview(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _overview(extender: Extender, question: PageQuestion) -> Draft:
     """Show everything at a glance, or a block, a rack or an NVLink domain of it; others have their turns between the steps."""
     fields, state, sight = question.fields, extender.state, question.sight
     within = Location(*(fields.get(level.value) for level in Level))
     by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
     asked = pages.NodeSelection(within, fields.get("q", ""), by_holder=by_holder)
-    figures, below = extender.figures(), await in_turns(places(state, within))
+    figures, below = extender.figures(), await in_turns(places(state, within), extender.calls.gap)
     names = list(islice(node_names_in(state, within, asked.containing, fields.get("after", "")), SHOWN + 1))
-    rows = await listed(lists.with_islands(state, names[:SHOWN], now()))
+    rows = await listed(lists.with_islands(state, names[:SHOWN], now()), extender.calls.gap)
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed, waiting = await _first_pods(extender, sight)
-    return await _page(
+    return Draft(
         pages.overview(
             figures,
             below,
@@ -214,7 +223,7 @@ async def _overview(extender: Extender, question: PageQuestion) -> RenderedPage:
     )
 
 
-async def _nodes(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _nodes(extender: Extender, question: PageQuestion) -> Draft:
     fields, state, moment = question.fields, extender.state, now()
     wanted = NodeFilter(
         containing=fields.get("q", ""),
@@ -225,13 +234,15 @@ async def _nodes(extender: Extender, question: PageQuestion) -> RenderedPage:
     )
     by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
     search = lists.select_nodes(state, wanted, question.sight, moment, queries.position(fields), SHOWN + 1)
-    selected = await in_turns(state.effort.bounded_steps(search))
-    rows = await listed(lists.node_rows(state, [name for _, name in selected[:SHOWN]], question.sight, moment))
+    selected = await in_turns(state.effort.bounded_steps(search), extender.calls.gap)
+    rows = await listed(
+        lists.node_rows(state, [name for _, name in selected[:SHOWN]], question.sight, moment), extender.calls.gap
+    )
     following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
-    return await _page(pages.nodes_page(rows, fields, following, question.sight, by_holder=by_holder))
+    return Draft(pages.nodes_page(rows, fields, following, question.sight, by_holder=by_holder))
 
 
-async def _pods(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _pods(extender: Extender, question: PageQuestion) -> Draft:
     fields, state = question.fields, extender.state
     standing = queries.choice(fields, "state", ("waiting", "placed"), "")
     wanted = PodFilter(
@@ -242,37 +253,37 @@ async def _pods(extender: Extender, question: PageQuestion) -> RenderedPage:
         order=PodOrder(queries.choice(fields, "sort", [*PodOrder], PodOrder.NAME)),
     )
     search = lists.select_pods(state, wanted, question.sight, queries.position(fields), SHOWN + 1)
-    selected = await in_turns(search)
-    rows = await listed(lists.pod_rows(state, [name for _, name in selected[:SHOWN]], now()))
+    selected = await in_turns(search, extender.calls.gap)
+    rows = await listed(lists.pod_rows(state, [name for _, name in selected[:SHOWN]], now()), extender.calls.gap)
     following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
-    return await _page(pages.pods_page(rows, fields, following, question.sight))
+    return Draft(pages.pods_page(rows, fields, following, question.sight))
 
 
-async def _node(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _node(extender: Extender, question: PageQuestion) -> Draft:
     name, sight = question.path["name"], question.sight
     detail = inspection.node(extender.state, name, now())
     if detail is None:
-        return await _page(pages.missing_page(f"There is no node {name}."), 404)
+        return Draft(pages.missing_page(f"There is no node {name}."), 404)
     placed = [pod for pod in inspection.pods_on(extender.state, name) if sight.sees(pod.namespace)]
     ringed = question.fields.get("pod", "")
-    return await _page(pages.node_page(sight.node(detail), placed, ringed, question.links))
+    return Draft(pages.node_page(sight.node(detail), placed, ringed, question.links))
 
 
-async def _picture(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _picture(extender: Extender, question: PageQuestion) -> Draft:
     name, sight = question.path["name"], question.sight
     drawn = picture.of_node(extender.state, name, now(), question.fields.get("pod", ""), sight)
     if drawn is None:
-        return await _page(pages.missing_page(f"There is no node {name}, or no topology of it."), 404)
-    return RenderedPage(drawn.encode(), media_type="image/svg+xml")
+        return Draft(pages.missing_page(f"There is no node {name}, or no topology of it."), 404)
+    return Draft([drawn], media_type="image/svg+xml")
 
 
-async def _pod(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _pod(extender: Extender, question: PageQuestion) -> Draft:
     namespace, name, state, sight = question.path["namespace"], question.path["name"], extender.state, question.sight
     moment, gpu_pod = now(), state.pods.find(namespace, name)
     explanation = inspection.explain(state, namespace, name, moment) if sight.sees(namespace) else None
     if explanation is None or gpu_pod is None:
         missing = f"There is no pod {namespace}/{name} with GPUs, or you may not see it."
-        return await _page(pages.missing_page(missing), 404)
+        return Draft(pages.missing_page(missing), 404)
     node = inspection.node(state, gpu_pod.node, moment) if gpu_pod.node else None
     story = PodStory(
         request=tuple(request_lines(gpu_pod)),
@@ -287,22 +298,22 @@ async def _pod(extender: Extender, question: PageQuestion) -> RenderedPage:
     notes = [
         note.model_copy(update={"line": sight.text(note.line)}) for note in extender.features.notes(namespace, name)
     ]
-    return await _page(pages.pod_page(sight.explanation(explanation), notes, story))
+    return Draft(pages.pod_page(sight.explanation(explanation), notes, story))
 
 
-async def _decisions(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _decisions(extender: Extender, question: PageQuestion) -> Draft:
     after = queries.number(question.fields, "after", 1, 10**queries.MAX_DIGITS)
     page = extender.history.decisions.page(SHOWN, after, lambda decision: question.sight.sees(decision.namespace))
-    return await _page(pages.decisions_page(page, question.links))
+    return Draft(pages.decisions_page(page, question.links))
 
 
-async def _fragmentation(extender: Extender, question: PageQuestion) -> RenderedPage:
+async def _fragmentation(extender: Extender, question: PageQuestion) -> Draft:
     span = Span(queries.choice(question.fields, "over", [*Span], Span.DAY))
     room, drawn = extender.history.room.over_time(span), list[Curve]()
     for curve in curves(room):
         drawn.append(curve)
-        await asyncio.sleep(0)
-    return await _page(pages.fragmentation_page(room.times, drawn, span, question.links))
+        await extender.calls.gap()
+    return Draft(pages.fragmentation_page(room.times, drawn, span, question.links))
 
 
 _LIST: Final = ("q", "namespace", "owner", "sort", "after")
@@ -323,15 +334,6 @@ PICTURE: Final = PageKind(_picture, ("v", "pod"))
 """The picture of a node, which pages show; the verbs' port serves it with the JSON, to anybody who asks there."""
 
 
-async def _page(pieces: Iterable[str], status: int = 200) -> RenderedPage:
-    text = list[str]()
-    for piece in pieces:
-        text.append(piece)
-        if len(text) % _PIECES == 0:
-            await asyncio.sleep(0)
-    return RenderedPage("".join(text).encode(), status)
-
-
 def _oldest(pod: GpuPod) -> tuple[str, tuple[str, str]]:
     return pod.pod.metadata.creation_timestamp or "", pod.key
 
@@ -350,5 +352,5 @@ async def _first_pods(extender: Extender, sight: Sight) -> tuple[list[GpuPod], l
         without = (pod for pod in step if pod.node is None and pod.uid not in stand_ins)
         placed = nsmallest(SHOWN, chain(placed, with_nodes), key=attrgetter("key"))
         waiting = nsmallest(SHOWN, chain(waiting, without), key=_oldest)
-        await asyncio.sleep(0)
+        await extender.calls.gap()
     return placed, waiting
