@@ -27,12 +27,13 @@ from extender.core.feature_set import FeatureSet
 from extender.core.reconciler import Reconciler
 from extender.core.second_looks import SecondLooks
 from extender.inspect.history import History
+from extender.kit.calls_first import CallsFirst
 from extender.kit.clock import Clock, SteadyClock
 from extender.kit.pace import Pace
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Rounds
 from extender.kit.traces import Traces
-from extender.kit.turns import CallsFirst, in_turns
+from extender.kit.turns import in_turns
 from extender.kubernetes import events
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.watching import Watching

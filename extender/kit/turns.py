@@ -6,8 +6,7 @@ What calls wait for takes one turn after the other. What is in no hurry pauses b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable
 from typing import Final, TypeVar
 
 Answer = TypeVar("Answer")
@@ -18,9 +17,6 @@ TURN_SECONDS: Final = 0.002
 SHORT_TURN_SECONDS: Final = 0.001
 PAUSE_SECONDS: Final = 0.003
 """A quarter of the time at most is taken from calls: a call has several parts, and each part may come behind a turn."""
-
-MOST_GIVEN_SECONDS: Final = 0.02
-"""For which pages wait in one gap: they are ready in a second or two, however many calls there are."""
 
 
 class Turn:
@@ -43,44 +39,7 @@ class Turn:
         self._until = self._time() + self._seconds
 
 
-Gap = Callable[[], Awaitable[None]]
-"""What happens between two turns."""
-
-
-class CallsFirst:
-    """Calls of kube-scheduler that are being answered: pages wait for them."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-        self._answered = asyncio.Event()
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Keep pages waiting while the context is open."""
-        self._calls += 1
-        self._answered.clear()
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._answered.set()
-
-    async def gap(self) -> None:
-        """Let others have their turns, and let calls end, for `MOST_GIVEN_SECONDS` at most."""
-        await asyncio.sleep(0)
-        if self._calls:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MOST_GIVEN_SECONDS):
-                    await self._answered.wait()
-
-
-async def others() -> None:
-    """Let others have their turns."""
-    await asyncio.sleep(0)
-
-
-async def in_turns(steps: Generator[None, None, Answer], gap: Gap = others) -> Answer:
+async def in_turns(steps: Generator[None, None, Answer]) -> Answer:
     """Take the steps one after the other, and return what they come to."""
     while True:
         try:
@@ -88,7 +47,7 @@ async def in_turns(steps: Generator[None, None, Answer], gap: Gap = others) -> A
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        await gap()
+        await asyncio.sleep(0)
 
 
 async def in_short_turns(steps: Iterable[None]) -> None:
@@ -96,14 +55,13 @@ async def in_short_turns(steps: Iterable[None]) -> None:
     await _in(Turn(), steps)
 
 
-async def listed(items: Iterable[Item], gap: Gap = others) -> list[Item]:
+async def listed(items: Iterable[Item]) -> list[Item]:
     """Return items that are made as they are taken, such as the rows of a page; others have their turns in between."""
     taken, turn = list[Item](), Turn(SHORT_TURN_SECONDS)
     for item in items:
         taken.append(item)
         if turn.is_over():
-            await gap()
-            turn = Turn(SHORT_TURN_SECONDS)
+            await turn.end()
     return taken
 
 

@@ -28,7 +28,6 @@ from extender.inspect.pod_story import EventLine, bandwidth_story, relaxation, r
 from extender.inspect.room_over_time import Span
 from extender.inspect.sight import EVERYTHING, Sight
 from extender.inspect.waiting import waiting_pods
-from extender.kit.turns import in_turns, listed
 from extender.service import Extender, now
 from extender.web import pages, paging, picture, queries
 from extender.web.concurrency import Crowded
@@ -192,7 +191,7 @@ async def _made(make: _Make, extender: Extender, question: PageQuestion) -> Rend
     """Make a page, the first one of all once the templates are compiled: others have the event loop meanwhile."""
     await asyncio.to_thread(pages.compile_templates)
     draft = await make(extender, question)
-    text = "".join(await listed(draft.pieces, extender.calls.gap))
+    text = "".join(await extender.calls.listed(draft.pieces))
     return RenderedPage(text.encode(), draft.status, draft.media_type)
 
 
@@ -202,9 +201,9 @@ async def _overview(extender: Extender, question: PageQuestion) -> Draft:
     within = Location(*(fields.get(level.value) for level in Level))
     by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
     asked = pages.NodeSelection(within, fields.get("q", ""), by_holder=by_holder)
-    figures, below = extender.figures(), await in_turns(places(state, within), extender.calls.gap)
+    figures, below = extender.figures(), await extender.calls.result(places(state, within))
     names = list(islice(node_names_in(state, within, asked.containing, fields.get("after", "")), SHOWN + 1))
-    rows = await listed(lists.with_islands(state, names[:SHOWN], now()), extender.calls.gap)
+    rows = await extender.calls.listed(lists.with_islands(state, names[:SHOWN], now()))
     following = names[SHOWN - 1] if len(names) > SHOWN else None
     placed, waiting = await _first_pods(extender, sight)
     return Draft(
@@ -234,9 +233,9 @@ async def _nodes(extender: Extender, question: PageQuestion) -> Draft:
     )
     by_holder = queries.choice(fields, "colour", ("holder", "state"), "state") == "holder"
     search = lists.select_nodes(state, wanted, question.sight, moment, queries.position(fields), SHOWN + 1)
-    selected = await in_turns(state.effort.bounded_steps(search), extender.calls.gap)
-    rows = await listed(
-        lists.node_rows(state, [name for _, name in selected[:SHOWN]], question.sight, moment), extender.calls.gap
+    selected = await extender.calls.result(state.effort.bounded_steps(search))
+    rows = await extender.calls.listed(
+        lists.node_rows(state, [name for _, name in selected[:SHOWN]], question.sight, moment)
     )
     following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
     return Draft(pages.nodes_page(rows, fields, following, question.sight, by_holder=by_holder))
@@ -253,8 +252,8 @@ async def _pods(extender: Extender, question: PageQuestion) -> Draft:
         order=PodOrder(queries.choice(fields, "sort", [*PodOrder], PodOrder.NAME)),
     )
     search = lists.select_pods(state, wanted, question.sight, queries.position(fields), SHOWN + 1)
-    selected = await in_turns(search, extender.calls.gap)
-    rows = await listed(lists.pod_rows(state, [name for _, name in selected[:SHOWN]], now()), extender.calls.gap)
+    selected = await extender.calls.result(search)
+    rows = await extender.calls.listed(lists.pod_rows(state, [name for _, name in selected[:SHOWN]], now()))
     following = queries.written(selected[SHOWN - 1]) if len(selected) > SHOWN else None
     return Draft(pages.pods_page(rows, fields, following, question.sight))
 

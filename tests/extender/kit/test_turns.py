@@ -8,15 +8,7 @@ from contextlib import suppress
 
 from extender.cluster.candidates.values import Values
 from extender.core.derivation import keep_appraised
-from extender.kit.turns import (
-    MOST_GIVEN_SECONDS,
-    PAUSE_SECONDS,
-    SHORT_TURN_SECONDS,
-    CallsFirst,
-    in_short_turns,
-    listed,
-    with_pauses,
-)
+from extender.kit.turns import PAUSE_SECONDS, SHORT_TURN_SECONDS, in_short_turns, with_pauses
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 from topology.placement.topology_classes import TopologyClasses
 from topology.value.score import Weights
@@ -59,30 +51,6 @@ async def test_what_nobody_waits_for_takes_a_part_of_the_time() -> None:
     began = clock()
     await with_pauses(work())
     assert clock() - began > 0.8 * WORK_SECONDS / PART
-
-
-@in_virtual_time
-async def test_pages_wait_for_calls() -> None:
-    """Not one turn of a page comes between the parts of a call."""
-    calls, clock = CallsFirst(), asyncio.get_running_loop().time
-    page = asyncio.ensure_future(listed(work(), calls.gap))
-    await asyncio.sleep(0)
-    with calls.call():
-        began = clock()
-        for _ in range(10):
-            await asyncio.sleep(MOST_GIVEN_SECONDS / 20)
-        assert clock() - began < 0.51 * MOST_GIVEN_SECONDS
-    await page
-
-
-@in_virtual_time
-async def test_pages_come_beside_calls_that_never_end() -> None:
-    """Each of their gaps lasts for a bounded time."""
-    calls, began = CallsFirst(), asyncio.get_running_loop().time()
-    with calls.call():
-        assert len(await listed(work(), calls.gap)) == STEPS
-    turns = WORK_SECONDS / SHORT_TURN_SECONDS
-    assert asyncio.get_running_loop().time() - began < 1.1 * (WORK_SECONDS + turns * MOST_GIVEN_SECONDS)
 
 
 @in_virtual_time
