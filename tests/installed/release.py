@@ -43,8 +43,9 @@ class Release:
         self._helm("rollback", "gputopo", "--force-conflicts")
 
     def uninstall(self) -> None:
-        """Remove it, if it is there."""
+        """Remove it, if it is there, and the pod of the chart's own test, which Helm leaves."""
         self._helm("uninstall", "gputopo", "--ignore-not-found")
+        kubectl(self.plane, "delete", "pod", "gputopo-test", "--ignore-not-found", f"--namespace={NAMESPACE}")
         kubectl(self.plane, "wait", "--for=delete", "pods", "--all", f"--namespace={NAMESPACE}", f"--timeout={WITHIN}")
 
     def _helm(self, *words: str) -> None:
