@@ -17,7 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
-from extender.core.openings import BeforeOpening
+from extender.core.openings import Openings
 from extender.inspect.history import History
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
@@ -50,8 +50,8 @@ class Core:
     """What pages show of the past; a feature writes it."""
     closed: Callable[[], str | None]
     """Returns why no verb is answered now."""
-    before_opening: list[BeforeOpening] = field(default_factory=list)
-    """What features do before the queue opens a gate."""
+    openings: Openings = field(default_factory=Openings)
+    """What features do before the queue opens a gate, and whether it does so in this process."""
 
 
 @dataclass(frozen=True, slots=True)

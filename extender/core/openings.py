@@ -5,6 +5,8 @@ A feature adds what it does there. The queue knows it by this class alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from extender.binding.intents import Step
@@ -21,3 +23,12 @@ class BeforeOpening(Protocol):
     def do(self, pod: GpuPod, node: str) -> Step[bool]:
         """Do it, or a part of it; returns `False` where the plan has to be given up. It is called again until it is done."""
         ...
+
+
+@dataclass(slots=True)
+class Openings:
+    """What features have to do with the gates that this replica opens."""
+
+    steps: list[BeforeOpening] = field(default_factory=list)
+    are_here: Callable[[], bool] = lambda: False
+    """Whether this replica opens gates, and no other one does; the queue says so."""

@@ -86,7 +86,7 @@ class Dra(Feature):
             return None
         guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
         dra = cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline)
-        core.before_opening.append(dra.allocations)
+        core.openings.steps.append(dra.allocations)
         core.driver.before_fence.append(dra.allocations.withdraw)
         return dra
 

@@ -17,7 +17,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
-from extender.core.openings import BeforeOpening
+from extender.core.openings import Openings
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.conditions import PlanConditions
@@ -93,7 +93,7 @@ class Queue(Feature):
     """`None`: nobody is evicted."""
     conditions: PlanConditions | None = None
     """`None`: pods do not have any."""
-    before_opening: Sequence[BeforeOpening] = ()
+    openings: Openings = field(default_factory=Openings)
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     stranded: StrandedPods = field(init=False)
@@ -114,7 +114,8 @@ class Queue(Feature):
 
     def __post_init__(self) -> None:
         """Begin with nothing planned."""
-        self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.before_opening)
+        self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.openings.steps)
+        self.openings.are_here = self.plans
         self.turns = ReservationTurns(self.settings.reservation)
         self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
@@ -140,7 +141,7 @@ class Queue(Feature):
             Leadership(send, core.clock, core.config.agents.namespace, QUEUE_LEASE, identity),
             Evictor(send, core.events, core.clock) if settings.evict else None,
             PlanConditions(core.state, send, core.clock) if settings.condition else None,
-            core.before_opening,
+            core.openings,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -152,6 +153,10 @@ class Queue(Feature):
             write_one = partial(self.conditions.write_next, self._not_planned)
             yield Round(name=f"{self.name}-conditions", work=write_one, every_seconds=CONDITION_SECONDS)
         yield Round(name=f"{self.name}-half-gangs", work=self.look_for_half_gangs, every_seconds=HALF_SECONDS)
+
+    def plans(self) -> bool:
+        """Whether this replica plans, and no other one."""
+        return self.leadership is None or self.leadership.is_held
 
     def report(self) -> QueueReport:
         """Return what waits, in its order."""
@@ -179,7 +184,7 @@ class Queue(Feature):
 
     def _standings(self) -> list[QueueStanding]:
         """Return what there is to say of all pods of the queue, in the order in which they are served."""
-        if not self._plans:
+        if not self.plans():
             return listing.by_another(listing.queued(self.state))
         new = (pod for pod in listing.queued(self.state) if pod.uid not in self.reasons and pod.uid not in self.started)
         return [*self._in_order(), *listing.not_yet(new)]
@@ -192,7 +197,7 @@ class Queue(Feature):
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long, and end them; pods that can go nowhere are ended, too."""
-        if not (self.state.synced and self._plans):
+        if not (self.state.synced and self.plans()):
             self._halves = 0
             self.half_gangs.forget()
             self.stranded.forget()
@@ -216,7 +221,7 @@ class Queue(Feature):
         """Follow what is planned, plan what waits, and write what is to be written."""
         if not self.state.synced:
             return
-        if not self._plans:
+        if not self.plans():
             self._stand_by()
             return
         for ended in self.started.follow(self.clock().monotonic):
@@ -236,17 +241,12 @@ class Queue(Feature):
 
     def _evictions(self, evictor: Evictor) -> QueueEvictions:
         return QueueEvictions(
-            self.state, self.driver, evictor, self.metrics, lambda: self.state.synced and self._plans, self._under_way
+            self.state, self.driver, evictor, self.metrics, lambda: self.state.synced and self.plans(), self._under_way
         )
 
     def _under_way(self) -> frozenset[str]:
         """Return the UIDs of pods whose plans are being carried out."""
         return self.started.under_way(self.clock().monotonic)
-
-    @property
-    def _plans(self) -> bool:
-        """Whether this replica plans, and no other one."""
-        return self.leadership is None or self.leadership.is_held
 
     def _stand_by(self) -> None:
         """Hold nothing for plans that another replica makes now."""

@@ -18,6 +18,7 @@ from extender.binding.driver import Driver
 from extender.binding.intents import AllocateClaim, Intent, MarkClaim, NoAnswer, OpenGate, Reply, SwapLedger
 from extender.binding.release import release
 from extender.cluster.objects.devices import ResourceClaim
+from extender.core.openings import Openings
 from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
 from extender.features.dra.feature import Dra
 from extender.features.dra.guard import DraGuard
@@ -189,7 +190,7 @@ class ClaimSite:
             settings,
             KeyedLocks().plain,
             life_seconds=60.0,
-            before_opening=[dra.allocations],
+            openings=Openings([dra.allocations]),
         )
         slices = [
             resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
