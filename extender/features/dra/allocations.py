@@ -78,7 +78,7 @@ class Allocations:
     _pending: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version that our last write has made."""
     _withdrawn: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
-    """UID of a claim → the version whose allocation we have taken back, or tried to."""
+    """UID of a claim → the version whose allocation we have taken back, or may have."""
 
     def is_done(self, pod: GpuPod, node: str) -> bool:
         """Whether the watch shows for all of the pod's claims the devices that the node's ledger names."""
@@ -116,9 +116,9 @@ class Allocations:
                 return False
         return True
 
-    def was_withdrawn(self, uid: str) -> bool:
-        """Whether the deallocation of a claim that the watch has just shown is ours; the watch may be faster than the reply."""
-        return self._withdrawn.pop(uid) is not None
+    def was_withdrawn(self, before: ResourceClaim) -> bool:
+        """Whether the deallocation of this version that the watch has just shown is ours; it may be faster than the reply."""
+        return self._withdrawn.pop(before.metadata.uid) == before.metadata.resource_version
 
     def _planned(self, pod: GpuPod, view: NodeView) -> list[tuple[ResourceClaim, ClaimAllocation]] | None:
         """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have."""
@@ -168,7 +168,7 @@ class Allocations:
     def _may_go_on(self, claim: ResourceClaim, reply: Reply) -> bool:
         """Whether another attempt may succeed: the watch tells what has changed."""
         if isinstance(reply, Refused):
-            log.warning("a ResourceClaim cannot be allocated", claim=claim.name, why=refusal_in_words(reply))
+            log.warning("a write to a ResourceClaim is refused", claim=claim.name, why=refusal_in_words(reply))
             self.count(AllocationOutcome.REFUSED)
         return not isinstance(reply, Refused | Gone)
 
@@ -192,7 +192,11 @@ class Allocations:
                     return True
                 case Gone():
                     return True
+                case Refused():
+                    self._withdrawn.pop(metadata.uid)
+                    return self._may_go_on(claim, reply)
                 case Conflict():
+                    self._withdrawn.pop(metadata.uid)
                     reply = yield GetClaim(metadata.namespace, metadata.name)
             if isinstance(reply, Gone):
                 return True

@@ -16,12 +16,14 @@ from extender.binding.driver import Driver
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
+from extender.core.openings import Openings
 from extender.features.dra.allocations import AllocationOutcome, Allocations
 from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.requests import is_ours
 from extender.features.dra.settings import DraSettings
+from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.lasting import Lasting
 from extender.kit.plain_structlog import structlog
@@ -42,6 +44,8 @@ UNTIL_ALLOWED_SECONDS: Final = 1.0
 """Between two checks of policy and class while nothing is allocated."""
 DEADLINE_SECONDS: Final = 1.0
 """Between two looks for allocations that nobody uses."""
+TAKE_BACK: Final = Pauses(2.0, 60.0)
+"""Between two attempts to take back the allocations of one pod."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,11 +64,14 @@ class Dra(Feature):
     metrics: Metrics
     guard: DraGuard
     deadline_seconds: float
+    openings: Openings
     demands: Demands = field(init=False)
     allocations: Allocations = field(init=False)
     _unreserved: dict[str, str] = field(default_factory=dict)
     """UID of each claim of ours with an allocation that is reserved for no pod → UID of its pod."""
     _lasting: Lasting[str] = field(default_factory=Lasting)
+    _failed: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
+    """By UID of a pod."""
 
     def __post_init__(self) -> None:
         """Hear of claims and slices, and say what pods request by them."""
@@ -72,6 +79,8 @@ class Dra(Feature):
         self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed), slices)
         count = partial(self.metrics.count, ALLOCATIONS)
         self.allocations = Allocations(self.state, self.demands, self.clock, count)
+        self.openings.steps.append(self.allocations)
+        self.driver.before_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
         claims.allocated_here = is_ours
         claims.hearers.append(self.demands.claims)
@@ -85,10 +94,7 @@ class Dra(Feature):
         if not settings.enabled:
             return None
         guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
-        dra = cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline)
-        core.openings.steps.append(dra.allocations)
-        core.driver.before_fence.append(dra.allocations.withdraw)
-        return dra
+        return cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline, core.openings)
 
     def rounds(self) -> Iterable[Round]:
         """Return the check of policy and class, and the look for allocations that nobody uses."""
@@ -107,10 +113,16 @@ class Dra(Feature):
 
     async def take_back_unreserved(self) -> None:
         """Take back what kube-scheduler has reserved for nobody by the deadline, with the pod's other claims."""
-        lasting = self._lasting.seconds(self._unreserved, self.clock().monotonic)
+        if not self.openings.are_here():
+            self._lasting.forget()
+            return
+        now = self.clock().monotonic
+        lasting = self._lasting.seconds(self._unreserved, now)
         late = {self._unreserved[uid] for uid, seconds in lasting.items() if seconds >= self.deadline_seconds}
-        for pod in sorted(late):
-            await self.driver.drive(self.allocations.withdraw(pod), self.driver.deadline())
+        self._failed.keep_only(late)
+        for pod in sorted(uid for uid in late if self._failed.may_begin(uid, now)):
+            if not await self.driver.drive(self.allocations.withdraw(pod), self.driver.deadline()):
+                self._failed.failed(pod, self.clock().monotonic)
 
     def _read_again(self) -> Iterator[None]:
         for uid in self.state.claimed.uids:
@@ -145,7 +157,7 @@ class Dra(Feature):
         pod, node = self.state.pods.get(after.pod), before.node
         if pod is None or not pod.is_alive or pod.node is not None or node is None:
             return
-        if not self.allocations.was_withdrawn(after.metadata.uid):
+        if not self.allocations.was_withdrawn(before) and self.openings.are_here():
             self.metrics.count(ALLOCATIONS, AllocationOutcome.UNDONE)
         if not pod.pod.spec.scheduling_gates:
             self.state.memory.setbacks.fail(pod.uid, node, self.clock().monotonic, pod.key[0])

@@ -6,6 +6,7 @@ Every GPU that a claim of our class holds is in the ledger of its node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from extender.binding.intents import AllocateClaim, Intent, MarkClaim, NoAnswer,
 from extender.binding.release import release
 from extender.cluster.objects.devices import ResourceClaim
 from extender.core.openings import Openings
+from extender.features.dra.allocations import AllocationOutcome
 from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
 from extender.features.dra.feature import Dra
 from extender.features.dra.guard import DraGuard
@@ -55,6 +57,9 @@ class ClaimSite:
         self.schedules = True
         self.dies_at: type[Intent] | None = None
         """The planner dies at its next request of this kind, which arrives later."""
+        self.answer: Callable[[Intent], Reply | None] = lambda intent: None
+        """What the API server says to a request without doing it; `None`: it does it."""
+        self.openings = Openings()
         self.replica, self.queue, self.dra = self._started()
         self.world.store.subscribe(self._check)
 
@@ -95,7 +100,7 @@ class ClaimSite:
         """Do what one process does: rounds of the queue, of the claims, and of the reconciler."""
         self.replica.seconds = self.seconds
         for _ in range(3):
-            self._catch_up()
+            self.catch_up()
             await self.queue.round()
         await self.dra.take_back_unreserved()
         for task in self.replica.attention.due(self.replica.state, self.seconds):
@@ -109,6 +114,12 @@ class ClaimSite:
         """Return where a pod is bound."""
         pod = self.world.find(name)
         return pod["spec"].get("nodeName") if pod else None
+
+    def counted(self, outcome: AllocationOutcome) -> float:
+        """Return how often this has become of an allocation, by what this planner has counted."""
+        name = f'gputopo_dra_allocations_total{{outcome="{outcome}"}} '
+        lines = self.metrics.exposition().decode().splitlines()
+        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def allocations(self) -> dict[str, tuple[str, frozenset[str]]]:
         """Return claim → the node and devices that it has."""
@@ -178,8 +189,8 @@ class ClaimSite:
         metrics = Metrics("digest", (*Queue.declarations, *Dra.declarations))
         guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
         guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
-        dra = Dra(replica.state, driver, replica.clock, metrics, guard, DEADLINE_SECONDS)
-        driver.before_fence.append(dra.allocations.withdraw)
+        self.metrics, self.openings = metrics, Openings()
+        dra = Dra(replica.state, driver, replica.clock, metrics, guard, DEADLINE_SECONDS, self.openings)
         settings, events = QueueSettings(enabled=True), EventRecorder(_nowhere)
         queue = Queue(
             replica.state,
@@ -190,7 +201,7 @@ class ClaimSite:
             settings,
             KeyedLocks().plain,
             life_seconds=60.0,
-            openings=Openings([dra.allocations]),
+            openings=self.openings,
         )
         slices = [
             resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
@@ -206,7 +217,8 @@ class ClaimSite:
         replica.state.pods.replaced([msgspec.convert(each, _pod_kind()) for each in pods.items])
         return replica, queue, dra
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Let the planner hear of what has changed, of some kinds later where there is chaos."""
         self.replica.catch_up(NODES)
         if self.random.random() < 1 - self.chaos / 2:  # watches of kinds are behind each other
             self.replica.catch_up(PODS)
@@ -216,6 +228,8 @@ class ClaimSite:
                 (claims.deleted if event == "DELETED" else claims.changed)(_read(item))
 
     async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+        if reply := self.answer(intent):
+            return reply
         if self.dies_at is not None and isinstance(intent, self.dies_at):
             self.dies_at = None
             self.world.late.append(intent)
