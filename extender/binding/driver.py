@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from extender.binding.intents import FencePod, Intent, NoAnswer, Reply, Step
+from extender.binding.intents import Conflict, Done, FencePod, Gone, Intent, NoAnswer, Reply, Step
+from extender.cluster.objects.kinds import Pod
 from extender.kit.clock import Clock
 
 T = TypeVar("T")
@@ -23,10 +24,11 @@ class Driver:
     clock: Clock
     work_timeout_seconds: float
     """What one bind, release or repair may take."""
-    before_fence: list[Callable[[str], Step[bool]]] = field(default_factory=list)
-    """Makes sure of more than that no Binding commits, by the pod's UID. If it fails, the pod is not fenced.
+    after_fence: list[Callable[[Pod], Step[bool]]] = field(default_factory=list)
+    """Takes back what rests on claims in the version that a pod has just left. If that fails, the fence has no answer.
 
-    Claims of a pod that is not bound leave a ledger only after a fence. So nothing that rests on them is under way then.
+    Claims of a pod that is not bound leave a ledger only after a fence. So nothing that rests on them is under way then. The
+    fence comes first: whoever has seen the pod in its version since would begin again otherwise.
     """
 
     def now(self) -> float:
@@ -48,8 +50,9 @@ class Driver:
             return result
 
     async def _do(self, intent: Intent, deadline: float) -> Reply:
-        if isinstance(intent, FencePod):
-            for prepare in self.before_fence:
-                if not await self.drive(prepare(intent.uid), deadline):
+        reply = await self.execute(intent, max(0.0, deadline - self.now()))
+        if isinstance(intent, FencePod) and isinstance(reply, Done | Conflict | Gone):
+            for take_back in self.after_fence:
+                if not await self.drive(take_back(intent.known), deadline):
                     return NoAnswer("what rests on its claims cannot be taken back yet")
-        return await self.execute(intent, max(0.0, deadline - self.now()))
+        return reply

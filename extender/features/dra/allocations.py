@@ -1,12 +1,14 @@
 """Writes the allocations of a pod's claims once its GPUs stand in the ledger, and takes them back. Sans I/O.
 
-First the ledger names the GPUs. Then the finalizer is written, so that the claim stays while its pod runs. The allocation
-follows, in the version of the claim that this has made. The watch has to show it before the gate is opened. Each allocation
-is checked just before it is written, as the API server checks almost nothing.
+First the ledger names the GPUs. Then the finalizer is written, so that the claim stays while its pod runs. The pod is read live,
+and the allocation follows in the version of the claim that was known before. The watch has to show it before the gate is opened.
+Each allocation is checked just before it is written, as the API server checks almost nothing.
 
-Why no GPU is given twice: an allocation commits only while its claim is in one version. As long as it can, the ledger names the
-GPUs. They leave it only when that version has gone and the claim holds nothing (`withdraw`, before each fence), or when the claim
-is gone. So it does not matter where a planner dies, how many there are, or how far a watch is behind.
+Why no GPU is given twice: an allocation commits only while its claim is in version V. After V was known, the pod was seen in the
+version R that the ledger names. These GPUs leave the ledger only after a fence, which ends R, and after `withdraw`, which ends V.
+Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So it came after, and the
+withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a planner dies, how many
+there are, or how far a watch is behind.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from extender.binding.intents import (
     Conflict,
     Done,
     GetClaim,
+    GetPodVersion,
     Gone,
     MarkClaim,
+    NoAnswer,
     Refused,
     Reply,
     Step,
@@ -32,9 +36,11 @@ from extender.binding.intents import (
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.versions import is_before
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.versions import is_before, is_same_version
 from extender.cluster.state import ClusterState
 from extender.features.dra.allocation import ClaimAllocation, allocate
+from extender.features.dra.caches import names_of_claims
 from extender.features.dra.demands import Demands
 from extender.features.dra.inventory import DeviceId, taken_by
 from extender.features.dra.requests import is_ours
@@ -100,25 +106,40 @@ class Allocations:
         if any(self._is_pending(claim) for claim, _ in planned):
             return True
         if any(claim.status.allocation and not holds(claim, allocation) for claim, allocation in planned):
-            return (yield from self.withdraw(pod.uid))
+            return (yield from self.take_back(pod.uid))
+        if {claim.resource_version for claim in view.claims_of(pod.uid)} != {pod.pod.metadata.resource_version}:
+            return True
         for claim, allocation in planned:
-            if not claim.status.allocation and not (yield from self._allocate(claim, allocation)):
+            if not claim.status.allocation and not (yield from self._allocate(pod.pod, claim, allocation)):
                 return False
         return True
 
-    def withdraw(self, pod: str) -> Step[bool]:
-        """Make sure that no claim of a pod, by its UID, holds devices or may get any that were planned before."""
-        cached = self.state.pods.get(pod)
-        if cached is not None and cached.node is not None:
-            return True
-        for claim in self.demands.claims.made_for(pod):
-            if is_ours(claim) and not (yield from self._withdraw(claim)):
+    def take_back(self, uid: str) -> Step[bool]:
+        """Let no claim that the watch has shown of an unbound pod hold devices, or get any in the version that it has now."""
+        for claim in () if self._is_bound(uid) else self.demands.claims.made_for(uid):
+            if not (yield from self._withdraw(Done(claim), uid)):
                 return False
+        return True
+
+    def withdraw(self, pod: Pod) -> Step[bool]:
+        """Do so with all claims that the pod names, though the watch may be behind."""
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        if not (yield from self.take_back(uid)):
+            return False
+        for name in () if self._is_bound(uid) else names_of_claims(pod):
+            if name and self.demands.claims.find(namespace, name) is None:
+                live = yield GetClaim(namespace, name)
+                if not (yield from self._withdraw(live, uid)):
+                    return False
         return True
 
     def was_withdrawn(self, before: ResourceClaim) -> bool:
         """Whether the deallocation of this version that the watch has just shown is ours; it may be faster than the reply."""
         return self._withdrawn.pop(before.metadata.uid) == before.metadata.resource_version
+
+    def _is_bound(self, uid: str) -> bool:
+        pod = self.state.pods.get(uid)
+        return pod is not None and pod.node is not None
 
     def _planned(self, pod: GpuPod, view: NodeView) -> list[tuple[ResourceClaim, ClaimAllocation]] | None:
         """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have."""
@@ -135,7 +156,7 @@ class Allocations:
         planned = allocate(demand.option, demand.claims, device_class, view.name, gpus, written)
         return [*zip(demand.claims, planned, strict=True)]
 
-    def _allocate(self, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
+    def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node
         slices, device_class = demands.slices.on(node), demands.guard.device_class
         pools = {item.spec.pool.name for item in slices}
@@ -156,6 +177,11 @@ class Allocations:
                 return self._may_go_on(claim, reply)
             self._learn(reply.value)
             metadata = reply.value.metadata
+        reply = yield GetPodVersion(pod.metadata.namespace, pod.metadata.name)
+        if not (isinstance(reply, Done) and isinstance(reply.value, Pod)):
+            return not isinstance(reply, Gone)
+        if not is_same_version(reply.value.metadata, pod.metadata):
+            return True
         reply = yield AllocateClaim(
             metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, allocation.status
         )
@@ -167,45 +193,48 @@ class Allocations:
 
     def _may_go_on(self, claim: ResourceClaim, reply: Reply) -> bool:
         """Whether another attempt may succeed: the watch tells what has changed."""
+        self._log_refusal(claim, reply)
+        return not isinstance(reply, Refused | Gone)
+
+    def _log_refusal(self, claim: ResourceClaim, reply: Reply) -> None:
         if isinstance(reply, Refused):
             log.warning("a write to a ResourceClaim is refused", claim=claim.name, why=refusal_in_words(reply))
             self.count(AllocationOutcome.REFUSED)
-        return not isinstance(reply, Refused | Gone)
 
-    def _withdraw(self, claim: ResourceClaim) -> Step[bool]:
+    def _withdraw(self, reply: Reply, pod: str) -> Step[bool]:
+        """Let a claim of a pod hold nothing and leave its version, as it was read; one that is not the pod's stays as it is."""
         for _ in range(ATTEMPTS):
+            if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
+                return isinstance(reply, Gone)
+            claim = reply.value
+            if not is_ours(claim) or claim.pod != pod:
+                return True
             if claim.status.reserved_for:
                 return False
-            had_devices, metadata = claim.status.allocation is not None, claim.metadata
-            if had_devices:
-                self._withdrawn.put(metadata.uid, metadata.resource_version)
-            reply: Reply = yield (
-                AllocateClaim(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, None)
-                if had_devices
-                else self._mark(claim, metadata.finalizers or ())
-            )
-            match reply:
-                case Done(ResourceClaim() as written):
-                    self._learn(written)
-                    if had_devices:
-                        self.count(AllocationOutcome.TAKEN_BACK)
-                    return True
-                case Gone():
-                    return True
-                case Refused():
-                    self._withdrawn.pop(metadata.uid)
-                    return self._may_go_on(claim, reply)
-                case Conflict():
-                    self._withdrawn.pop(metadata.uid)
-                    reply = yield GetClaim(metadata.namespace, metadata.name)
-            if isinstance(reply, Gone):
-                return True
-            if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
-                return False
-            if reply.value.metadata.uid != metadata.uid:
-                return True  # of that name is another one now
-            claim = reply.value
+            reply = yield from self._deallocate(claim)
+            if not isinstance(reply, Conflict):
+                self._log_refusal(claim, reply)
+                return isinstance(reply, Done | Gone)
+            reply = yield GetClaim(claim.metadata.namespace, claim.metadata.name)
         return False
+
+    def _deallocate(self, claim: ResourceClaim) -> Step[Reply]:
+        """Take an allocation back, or write anything where there is none."""
+        metadata, had_devices = claim.metadata, claim.status.allocation is not None
+        if had_devices:
+            self._withdrawn.put(metadata.uid, metadata.resource_version)
+            reply: Reply = yield AllocateClaim(
+                metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, None
+            )
+        else:
+            reply = yield self._mark(claim, metadata.finalizers or ())
+        if isinstance(reply, Done) and isinstance(reply.value, ResourceClaim):
+            self._learn(reply.value)
+            if had_devices:
+                self.count(AllocationOutcome.TAKEN_BACK)
+        elif not isinstance(reply, NoAnswer):
+            self._withdrawn.pop(metadata.uid)
+        return reply
 
     def _mark(self, claim: ResourceClaim, finalizers: Sequence[str]) -> MarkClaim:
         metadata = claim.metadata

@@ -58,15 +58,13 @@ class ClaimCache:
 
     def of_pod(self, pod: Pod) -> list[ResourceClaim] | None:
         """Return all claims of a pod in its order; `None` while some do not exist."""
-        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
-        claims = list[ResourceClaim]()
-        for named in pod.spec.resource_claims or ():
-            name = named.resource_claim_name or made.get(named.name)
-            claim = self._claims.get(self._uids.get((pod.metadata.namespace, name or ""), ""))
-            if claim is None:
-                return None
-            claims.append(claim)
-        return claims
+        claims = [self.find(pod.metadata.namespace, name) for name in names_of_claims(pod)]
+        present = [claim for claim in claims if claim is not None]
+        return present if len(present) == len(claims) else None
+
+    def find(self, namespace: str, name: str) -> ResourceClaim | None:
+        """Return a claim by its name."""
+        return self._claims.get(self._uids.get((namespace, name), ""))
 
     def holding(self, pools: Iterable[str]) -> list[ResourceClaim]:
         """Return the claims that hold devices of these pools."""
@@ -143,6 +141,12 @@ class SliceCache:
             self._of_nodes.setdefault(after.spec.node_name, set()).add(name)
         for node in {item.spec.node_name for item in (before, after) if item and item.spec.node_name}:
             self._changed(node)
+
+
+def names_of_claims(pod: Pod) -> list[str]:
+    """Return the names of a pod's claims in its order; one that has not been made from its template yet has an empty name."""
+    made = {status.name: status.resource_claim_name or "" for status in pod.status.resource_claim_statuses or ()}
+    return [named.resource_claim_name or made.get(named.name, "") for named in pod.spec.resource_claims or ()]
 
 
 def _pools(claim: ResourceClaim | None) -> set[str]:

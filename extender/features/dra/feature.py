@@ -80,7 +80,7 @@ class Dra(Feature):
         count = partial(self.metrics.count, ALLOCATIONS)
         self.allocations = Allocations(self.state, self.demands, self.clock, count)
         self.openings.steps.append(self.allocations)
-        self.driver.before_fence.append(self.allocations.withdraw)
+        self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
         claims.allocated_here = is_ours
         claims.hearers.append(self.demands.claims)
@@ -120,9 +120,9 @@ class Dra(Feature):
         lasting = self._lasting.seconds(self._unreserved, now)
         late = {self._unreserved[uid] for uid, seconds in lasting.items() if seconds >= self.deadline_seconds}
         self._failed.keep_only(late)
-        for pod in sorted(uid for uid in late if self._failed.may_begin(uid, now)):
-            if not await self.driver.drive(self.allocations.withdraw(pod), self.driver.deadline()):
-                self._failed.failed(pod, self.clock().monotonic)
+        for uid in sorted(uid for uid in late if self._failed.may_begin(uid, now)):
+            if not await self.driver.drive(self.allocations.take_back(uid), self.driver.deadline()):
+                self._failed.failed(uid, self.clock().monotonic)
 
     def _read_again(self) -> Iterator[None]:
         for uid in self.state.claimed.uids:

@@ -19,6 +19,7 @@ from extender.binding.driver import Driver
 from extender.binding.intents import AllocateClaim, Intent, MarkClaim, NoAnswer, OpenGate, Reply, SwapLedger
 from extender.binding.release import release
 from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.kinds import Pod
 from extender.core.openings import Openings
 from extender.features.dra.allocations import AllocationOutcome
 from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
@@ -40,6 +41,74 @@ DEADLINE_SECONDS: Final = 60.0
 _WRITES: Final = (AllocateClaim, MarkClaim, OpenGate, SwapLedger)
 
 
+class Planner:
+    """One process that knows nothing but the API at first."""
+
+    def __init__(self, site: ClaimSite) -> None:
+        self.site = site
+        self.replica = Replica(site.world)
+        self.replica.seconds = site.seconds
+        self.state = self.replica.state
+        self.driver = Driver(site.execute, self.replica.clock, 10.0)
+        self.metrics = Metrics("digest", (*Queue.declarations, *Dra.declarations))
+        self.openings = Openings()
+        guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
+        guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
+        clock = self.replica.clock
+        self.dra = Dra(self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, self.openings)
+        self.queue = Queue(
+            self.state,
+            self.driver,
+            clock,
+            self.metrics,
+            EventRecorder(_nowhere),
+            QueueSettings(enabled=True),
+            KeyedLocks().plain,
+            life_seconds=60.0,
+            openings=self.openings,
+        )
+        slices = [
+            resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
+            for name in site.names
+        ]
+        claims, store = self.state.claims, site.world.store
+        claims.slices.replaced([read_slice(each) for each in slices])
+        page = store.list(CLAIMS)
+        claims.replaced([_read(each) for each in page.items])
+        claims.hear(True)
+        self._claim_watch = Watch(store, CLAIMS, "", everything, page.resource_version)
+        self.state.pods.replaced([msgspec.convert(each, Pod) for each in store.list(PODS).items])
+
+    def catch_up(self, *, is_behind: Callable[[], bool] = lambda: False) -> None:
+        """Hear of what has changed; watches of kinds may be behind each other."""
+        self.replica.catch_up(NODES)
+        if not is_behind():
+            self.replica.catch_up(PODS)
+        if not is_behind():
+            self.hear_of_claims()
+
+    def hear_of_claims(self) -> None:
+        """Hear of what has changed of claims alone."""
+        for event, item in self._claim_watch.poll():
+            (self.state.claims.deleted if event == "DELETED" else self.state.claims.changed)(_read(item))
+
+    async def round(self, *, is_behind: Callable[[], bool] = lambda: False) -> None:
+        """Do what one process does: rounds of the queue, of the claims, and of the reconciler."""
+        self.replica.seconds = self.site.seconds
+        for _ in range(3):
+            self.catch_up(is_behind=is_behind)
+            await self.queue.round()
+        await self.dra.take_back_unreserved()
+        for task in self.replica.attention.due(self.state, self.site.seconds):
+            await self.driver.drive(release(self.state, task), 1e9)
+
+    def counted(self, outcome: AllocationOutcome) -> float:
+        """Return how often this has become of an allocation, by what this planner has counted."""
+        name = f'gputopo_dra_allocations_total{{outcome="{outcome}"}} '
+        lines = self.metrics.exposition().decode().splitlines()
+        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
 class ClaimSite:
     """Nodes of four GPUs, and one planner at a time."""
 
@@ -59,8 +128,9 @@ class ClaimSite:
         """The planner dies at its next request of this kind, which arrives later."""
         self.answer: Callable[[Intent], Reply | None] = lambda intent: None
         """What the API server says to a request without doing it; `None`: it does it."""
-        self.openings = Openings()
-        self.replica, self.queue, self.dra = self._started()
+        self.checks_ledgers = True
+        """Whether the ledger has to name each device's GPU for the pod of its claim."""
+        self.planner = Planner(self)
         self.world.store.subscribe(self._check)
 
     def create(self, name: str, *counts: int) -> None:
@@ -86,40 +156,28 @@ class ClaimSite:
         """Let planner, scheduler and controller act once each; time passes."""
         self.seconds += 2.0
         try:
-            await self.plan()
+            await self.planner.round(is_behind=lambda: self.random.random() < self.chaos / 2)
         except Crash:
             self.deaths += 1
-            self.replica, self.queue, self.dra = self._started()
+            self.planner = Planner(self)
         while self.world.late and self.chaos and self.random.random() < 0.15:
             self.world.execute(self.world.late.pop(self.random.randrange(len(self.world.late))))
         if self.schedules:
             self._schedule()
         self._control()
 
-    async def plan(self) -> None:
-        """Do what one process does: rounds of the queue, of the claims, and of the reconciler."""
-        self.replica.seconds = self.seconds
-        for _ in range(3):
-            self.catch_up()
-            await self.queue.round()
-        await self.dra.take_back_unreserved()
-        for task in self.replica.attention.due(self.replica.state, self.seconds):
-            await self.queue.driver.drive(release(self.replica.state, task), 1e9)
-
     def end(self, name: str) -> None:
         """Let a pod end."""
         self.world.set_status(name, "Succeeded", "terminated")
+
+    def pod(self, name: str) -> Pod:
+        """Return a pod as it is now."""
+        return msgspec.convert(self.world.find(name), Pod)
 
     def node_of(self, name: str) -> str | None:
         """Return where a pod is bound."""
         pod = self.world.find(name)
         return pod["spec"].get("nodeName") if pod else None
-
-    def counted(self, outcome: AllocationOutcome) -> float:
-        """Return how often this has become of an allocation, by what this planner has counted."""
-        name = f'gputopo_dra_allocations_total{{outcome="{outcome}"}} '
-        lines = self.metrics.exposition().decode().splitlines()
-        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def allocations(self) -> dict[str, tuple[str, frozenset[str]]]:
         """Return claim → the node and devices that it has."""
@@ -176,58 +234,15 @@ class ClaimSite:
                 name, device = claim["metadata"]["name"], (result["pool"], result["device"])
                 assert device not in given, f"{device} is given to {given[device]} and {name}"
                 given[device] = name
+                if not self.checks_ledgers:
+                    continue
                 gpus = machine("dgx-a100", host=result["pool"]).gpus
                 uuid = gpus[int(result["device"].removeprefix("gpu-"))].uuid
                 owner = claim["metadata"]["ownerReferences"][0]["uid"]
                 assert self.world.claims(result["pool"]).get(uuid) == owner, f"no ledger names {device} of {name}"
 
-    def _started(self) -> tuple[Replica, Queue, Dra]:
-        """Start a planner that knows nothing but the API."""
-        replica = Replica(self.world)
-        replica.seconds = self.seconds
-        driver = Driver(self._execute, replica.clock, 10.0)
-        metrics = Metrics("digest", (*Queue.declarations, *Dra.declarations))
-        guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
-        guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
-        self.metrics, self.openings = metrics, Openings()
-        dra = Dra(replica.state, driver, replica.clock, metrics, guard, DEADLINE_SECONDS, self.openings)
-        settings, events = QueueSettings(enabled=True), EventRecorder(_nowhere)
-        queue = Queue(
-            replica.state,
-            driver,
-            replica.clock,
-            metrics,
-            events,
-            settings,
-            KeyedLocks().plain,
-            life_seconds=60.0,
-            openings=self.openings,
-        )
-        slices = [
-            resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
-            for name in self.names
-        ]
-        claims = replica.state.claims
-        claims.slices.replaced([read_slice(each) for each in slices])
-        page = self.world.store.list(CLAIMS)
-        claims.replaced([_read(each) for each in page.items])
-        claims.hear(True)
-        self._claim_watch = Watch(self.world.store, CLAIMS, "", everything, page.resource_version)
-        pods = self.world.store.list(PODS)
-        replica.state.pods.replaced([msgspec.convert(each, _pod_kind()) for each in pods.items])
-        return replica, queue, dra
-
-    def catch_up(self) -> None:
-        """Let the planner hear of what has changed, of some kinds later where there is chaos."""
-        self.replica.catch_up(NODES)
-        if self.random.random() < 1 - self.chaos / 2:  # watches of kinds are behind each other
-            self.replica.catch_up(PODS)
-        if self.random.random() < 1 - self.chaos / 2:
-            for event, item in self._claim_watch.poll():
-                claims = self.replica.state.claims
-                (claims.deleted if event == "DELETED" else claims.changed)(_read(item))
-
-    async def _execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+    async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
+        """Answer a request of a planner, or let it be lost, be late, or be its last."""
         if reply := self.answer(intent):
             return reply
         if self.dies_at is not None and isinstance(intent, self.dies_at):
@@ -252,12 +267,6 @@ def _allocation(claim: Object) -> Any:
 
 def _read(item: Object) -> ResourceClaim:
     return msgspec.convert(item, ResourceClaim)
-
-
-def _pod_kind() -> Any:
-    from extender.cluster.objects.kinds import Pod
-
-    return Pod
 
 
 async def _nowhere(request: Request) -> tuple[int, bytes]:

@@ -77,9 +77,8 @@ def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_ta
     site.dies_at = AllocateClaim
     ticks(site, 1)
     (late,) = site.world.late
-    pod = site.world.find("a")
-    assert pod is not None and site.deaths == 1 and site.allocations() == {}
-    assert drive(site.dra.allocations.withdraw(pod["metadata"]["uid"]), site.world.execute)
+    assert site.deaths == 1 and site.allocations() == {}
+    assert drive(site.planner.dra.allocations.withdraw(site.pod("a")), site.world.execute)
     assert isinstance(site.world.execute(late), Conflict)
     assert site.allocations() == {}
 
