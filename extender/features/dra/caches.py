@@ -76,8 +76,9 @@ class ClaimCache:
 
     def _put(self, uid: str, after: ResourceClaim | None) -> None:
         before = self._claims.pop(uid, None)
-        if before is not None:
-            self._uids.pop((before.metadata.namespace, before.metadata.name), None)
+        name = (before.metadata.namespace, before.metadata.name) if before else None
+        if name and self._uids.get(name) == uid:  # it may be another claim's by now
+            del self._uids[name]
         if after is not None:
             self._claims[uid] = after
             self._uids[after.metadata.namespace, after.metadata.name] = uid
