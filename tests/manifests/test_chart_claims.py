@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.features.dra.guard import RESERVED
 from tests.manifests.helm import HelmRefused, render
 from tests.manifests.test_chart import rights_of_extender
 from tests.manifests.test_chart_planner import PLANNER
@@ -30,6 +31,12 @@ def test_the_class_matches_nothing() -> None:
     """kube-scheduler would allocate its claims otherwise."""
     device_class = named(*CLAIMS)["DeviceClass", "gpus.gputopo.dev"]
     assert device_class["spec"] == {"selectors": [{"cel": {"expression": "false"}}]}
+
+
+def test_the_policy_refuses_with_the_words_by_which_the_extender_knows_it() -> None:
+    """Another policy may refuse the same claim."""
+    policy = named(*CLAIMS)["ValidatingAdmissionPolicy", "gputopo-reserved-classes"]
+    assert [validation["message"] for validation in policy["spec"]["validations"]] == [RESERVED]
 
 
 def test_the_extender_may_allocate_claims_and_create_them_in_its_namespace_alone() -> None:

@@ -16,6 +16,9 @@ from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
 
+RESERVED: Final = f"this DeviceClass is reserved, use {OUR_CLASS}"
+"""What the policy says when it refuses a claim; other policies may refuse it, too."""
+_REFUSALS: Final = (403, 422)
 _CLASS_PATH: Final = f"/apis/resource.k8s.io/v1/deviceclasses/{OUR_CLASS}"
 _decode_class = msgspec.json.Decoder(DeviceClass).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -70,9 +73,9 @@ class DraGuard:
 
     async def _try_policy(self) -> None:
         status, body = await self._send(forbidden_claim(self._namespace))
-        is_refused = status in (403, 422) and b"ValidatingAdmissionPolicy" in body
-        if not is_refused and not (200 <= status < 300 or status == 403):
+        if not (200 <= status < 300 or status in _REFUSALS):
             return
+        is_refused = status in _REFUSALS and b"ValidatingAdmissionPolicy" in body and RESERVED.encode() in body
         if is_refused != self.policy_in_force:
             log.info("the policy on NVIDIA's DeviceClasses was tried", in_force=is_refused)
         self.policy_in_force = is_refused
