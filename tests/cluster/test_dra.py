@@ -195,10 +195,13 @@ def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: 
     spec = {"devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}}]}}
     theirs = {"metadata": {"name": "theirs"}, "spec": spec}
     cluster.api.post(CLAIMS, theirs)
+    cluster.api.patch(f"{CLAIMS}/{ours}", {"metadata": {"annotations": {"example.com/owner": "ml"}}})
     with cluster.plane.service_account(NAMESPACE, EXTENDER) as extender:
         for words, path, change in (
             ("of gpus.gputopo.dev only", "theirs", {"metadata": {"finalizers": [FINALIZER]}}),
             ("changes only its finalizer", ours, {"metadata": {"labels": {"a": "b"}}}),
+            ("changes only its finalizer", ours, {"metadata": {"annotations": {"example.com/owner": "another"}}}),
+            ("changes only its finalizer", ours, {"metadata": {"annotations": {"example.com/owner": None}}}),
             ("none that is reserved", f"{ours}/status", {"status": {"allocation": None, "reservedFor": None}}),
         ):
             with pytest.raises(ApiError, match=words):

@@ -31,10 +31,15 @@ variables.after.all(key, !key.startsWith('{{ . }}') || (key in variables.before 
 && variables.before.all(key, !key.startsWith('{{ . }}') || key in variables.after)
 {{- end -}}
 
-{{/* That an update changes of the metadata annotations with this prefix and nothing else. */}}
-{{- define "gputopo.onlyMetadataAnnotations" -}}
+{{/* That no annotation without this prefix is added, altered or removed. */}}
+{{- define "gputopo.othersUnchanged" -}}
 variables.after.all(key, key.startsWith('{{ . }}') || (key in variables.before && variables.before[key] == variables.after[key]))
 && variables.before.all(key, key.startsWith('{{ . }}') || key in variables.after)
+{{- end -}}
+
+{{/* That an update changes of the metadata annotations with this prefix and nothing else. */}}
+{{- define "gputopo.onlyMetadataAnnotations" -}}
+{{ include "gputopo.othersUnchanged" . }}
 && object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({})
 && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
