@@ -7,7 +7,7 @@ only compared with the cache, which belongs to the watch. The node waits until t
 
 from __future__ import annotations
 
-from extender.binding.intents import Done, GetPodVersion, Gone, ListPods, Reply, Step, fence, in_words
+from extender.binding.intents import Conflict, Done, GetPodVersion, Gone, ListPods, Reply, Step, fence, in_words
 from extender.cluster.objects.gpu_pods import has_ended, may_have_been_bound_by_us, read_gpu_pod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -43,11 +43,15 @@ def list_unbound(state: ClusterState) -> Step[bool]:
 
 
 def fence_listed(state: ClusterState, pod: Pod) -> Step[bool]:
-    """Fence one pod of the list, in any order and beside others; says whether no Binding of the listed version can commit."""
+    """Fence one pod of the list, in any order and beside others; says whether no Binding of the listed version can commit.
+
+    Nor may an allocation of its claims: these are taken back after a reply that says that the pod has left its version.
+    """
     reply = yield fence(pod)
+    may_hold_devices = state.claimed.has(pod) and not isinstance(reply, Conflict | Gone)
     if isinstance(reply, Done) and isinstance(reply.value, Pod):
         state.pods.learn(reply.value)
-    elif not (yield from _has_left_version(pod)):
+    elif may_hold_devices or not (yield from _has_left_version(pod)):
         state.fences.stays(pod, in_words(reply))
         return False
     state.fences.left(pod)
@@ -74,19 +78,23 @@ def _may_be_bound(state: ClusterState, pod: Pod) -> bool:
     The server refuses Bindings of gated pods, and gates never come back. Nobody sends one for a pod that is so large that it
     could not be fenced: otherwise whoever fills a pod would keep nodes closed.
     """
-    cached = state.pods.get(pod.metadata.uid)
-    is_open = not pod.spec.scheduling_gates or (cached is not None and cached.claimed is not None)
+    is_open = not pod.spec.scheduling_gates or state.claimed.has(pod)
     return is_open and not has_ended(pod) and may_have_been_bound_by_us(pod) and _asks(state, pod)
 
 
 def _asks(state: ClusterState, pod: Pod) -> bool:
-    cached = state.pods.get(pod.metadata.uid)
-    return read_gpu_pod(pod, state.resource, claimed=cached.claimed if cached else None) is not None
+    """Whether it may be given GPUs; what its claims are for is not known before the watch has shown them."""
+    return state.claimed.has(pod) or read_gpu_pod(pod, state.resource) is not None
 
 
 def _is_known(state: ClusterState, pod: Pod) -> bool:
-    cached, tombstone = state.pods.get(pod.metadata.uid), state.pods.tombstone(pod.metadata.uid)
-    return cached.node == pod.spec.node_name if cached else tombstone is not None and tombstone.gone
+    uid, node = pod.metadata.uid, pod.spec.node_name
+    cached, claiming, tombstone = state.pods.get(uid), state.claimed.get(uid), state.pods.tombstone(uid)
+    if cached is not None:
+        return cached.node == node
+    if claiming is not None:
+        return claiming.spec.node_name == node
+    return tombstone is not None and tombstone.gone
 
 
 def _has_left_version(pod: Pod) -> Step[bool]:

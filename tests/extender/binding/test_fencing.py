@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from extender.binding.intents import (
+    Conflict,
     Done,
     FencePod,
     GetPodVersion,
@@ -18,7 +19,7 @@ from extender.binding.intents import (
     in_words,
 )
 from extender.binding.unbound_pods import fence_all_unbound, hear_of_bound
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.kinds import Pod, PodClaim
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod, running
 from tests.extender.world import drive
@@ -52,6 +53,22 @@ def lost(*pods: Pod) -> ClusterState:
     state = cluster(node(claims=None), *pods)
     assert state.views["n1"].is_broken
     return state
+
+
+def lost_with_claims() -> ClusterState:
+    """Return the same where a feature allocates ResourceClaims; it has heard of none."""
+    state = lost()
+    state.claimed.reader = lambda pod: None
+    return state
+
+
+def claiming(name: str, *, on: str | None = None, gated: bool = False) -> Pod:
+    """Return a pod whose GPUs, if it has any, are those of a ResourceClaim."""
+    plain = pod(name, 0, on=on)
+    gates = [{"name": "gputopo.dev/plan"}] if gated else None
+    claims = [PodClaim("gpus", resource_claim_template_name="gpus-4")]
+    spec = msgspec.structs.replace(plain.spec, resource_claims=claims, scheduling_gates=gates)
+    return msgspec.structs.replace(plain, spec=spec)
 
 
 def test_every_pod_that_may_be_bound_is_fenced() -> None:
@@ -99,6 +116,35 @@ def test_a_fence_that_fails_is_as_good_as_one_if_the_pod_has_left_its_version(
     assert told == ([] if is_fenced else [("ml/p", in_words(reply))])
 
 
+def test_pods_with_claims_are_fenced_though_the_watch_has_shown_neither_them_nor_their_claims() -> None:
+    """Another planner may be about to allocate, also for a pod behind a gate. Without such a feature they are no concern."""
+    pods = claiming("open"), claiming("gated", gated=True)
+    answers = Answers(*pods)
+    assert drive(fence_all_unbound(lost_with_claims(), "n1"), answers) is True
+    assert answers.fenced == ["open", "gated"]
+    answers = Answers(*pods)
+    assert drive(fence_all_unbound(lost(), "n1"), answers) is True
+    assert answers.fenced == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_fenced"),
+    [
+        (Conflict("changed"), True),
+        (Gone(), True),
+        (NoAnswer("its claims hold devices"), False),
+        (Refused(403, "no"), False),
+    ],
+)
+def test_a_pod_with_claims_is_fenced_only_by_a_reply_after_which_these_are_taken_back(
+    reply: Reply, *, is_fenced: bool
+) -> None:
+    """That it has left its version says nothing of an allocation that is under way."""
+    state = lost_with_claims()
+    assert drive(fence_all_unbound(state, "n1"), Answers(claiming("p"), fence=reply, get=Gone())) is is_fenced
+    assert state.fences.is_needed("n1") is not is_fenced
+
+
 def test_a_list_that_was_asked_for_before_is_fenced_to_its_end() -> None:
     """No second list is asked for."""
     state = lost()
@@ -125,6 +171,16 @@ def test_the_bound_pods_have_to_be_those_that_are_known(known: list[Pod], listed
     """What a list shows of a known pod is known from then on; an unknown one is the watch's to tell."""
     state = lost(*known)
     assert drive(hear_of_bound(state, "n1"), Answers(*listed)) is is_heard
+
+
+def test_a_bound_pod_with_claims_has_to_be_heard_of_whatever_these_are_for() -> None:
+    """Its GPUs are not known before. Of most such pods the claims are for other devices."""
+    state, bound = lost_with_claims(), claiming("p", on="n1")
+    assert drive(hear_of_bound(state, "n1"), Answers(bound)) is False
+    state.pods.changed(claiming("p"))
+    assert drive(hear_of_bound(state, "n1"), Answers(bound)) is False
+    state.pods.changed(bound)
+    assert drive(hear_of_bound(state, "n1"), Answers(bound)) is True
 
 
 def test_a_pod_that_was_deleted_since_it_was_listed_is_heard_of() -> None:
