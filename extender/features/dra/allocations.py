@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from extender.binding.intents import (
     AllocateClaim,
@@ -57,6 +57,9 @@ PENDING: Final = 10_000
 ATTEMPTS: Final = 3
 """To take one allocation back while others write to the claim."""
 
+_Planned: TypeAlias = list[tuple[ResourceClaim, ClaimAllocation]]
+"""The claims of a pod, and what each is to get."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -87,12 +90,14 @@ class Allocations:
     """UID of a claim → the version whose allocation we have taken back, or may have."""
 
     def is_done(self, pod: GpuPod, node: str) -> bool:
-        """Whether the watch shows for all of the pod's claims the devices that the node's ledger names."""
+        """Whether the watch shows for all of the pod's claims the devices that the node's ledger names, and no other owner."""
         if pod.claimed is None or not pod.claimed.is_allocated:
             return pod.claimed is None
         view = self.state.views.get(node)
         planned = self._planned(pod, view) if view else None
-        return planned is not None and all(holds(claim, allocation) for claim, allocation in planned)
+        if planned is None or self._rivals(planned):
+            return False
+        return all(holds(claim, allocation) for claim, allocation in planned)
 
     def do(self, pod: GpuPod, node: str) -> Step[bool]:
         """Allocate the pod's claims; returns `False` where they cannot have these devices there."""
@@ -107,6 +112,12 @@ class Allocations:
             return True
         if any(claim.status.allocation and not holds(claim, allocation) for claim, allocation in planned):
             return (yield from self.take_back(pod.uid))
+        if pod.claimed and pod.claimed.is_allocated and (rivals := self._rivals(planned)):
+            log.error(
+                "another ResourceClaim has a device of a planned pod", pod="/".join(pod.key), claims=sorted(rivals)
+            )
+            yield from self.take_back(pod.uid)
+            return False
         if {claim.resource_version for claim in view.claims_of(pod.uid)} != {pod.pod.metadata.resource_version}:
             return True
         for claim, allocation in planned:
@@ -141,7 +152,7 @@ class Allocations:
         pod = self.state.pods.get(uid)
         return pod is not None and pod.node is not None
 
-    def _planned(self, pod: GpuPod, view: NodeView) -> list[tuple[ResourceClaim, ClaimAllocation]] | None:
+    def _planned(self, pod: GpuPod, view: NodeView) -> _Planned | None:
         """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have."""
         try:
             demand = self.demands.of(pod.pod)
@@ -155,6 +166,17 @@ class Allocations:
         written = datetime.fromtimestamp(self.clock().wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         planned = allocate(demand.option, demand.claims, device_class, view.name, gpus, written)
         return [*zip(demand.claims, planned, strict=True)]
+
+    def _rivals(self, planned: _Planned) -> set[str]:
+        """Return the other claims that have any of these GPUs, or a part, or a device that may be.
+
+        Before the watch shows our allocation, it has shown all that were written before. So of two, one is seen here.
+        """
+        node = planned[0][1].node
+        devices, own = self.state.claims.on(node), {claim.name for claim, _ in planned}
+        gpus = (gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus)
+        holders = {claim for gpu in gpus for claim in devices.held.get(gpu, ())}
+        return (holders | {claim for claim, _ in devices.unmatched}) - own
 
     def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node

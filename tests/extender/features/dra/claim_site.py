@@ -18,9 +18,10 @@ from benchmarks.simulated.double.store import Watch
 from extender.binding.driver import Driver
 from extender.binding.intents import AllocateClaim, Intent, MarkClaim, NoAnswer, OpenGate, Reply, SwapLedger
 from extender.binding.release import release
-from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.devices import DRIVER, ResourceClaim
 from extender.cluster.objects.kinds import Pod
 from extender.core.openings import Openings
+from extender.features.dra.allocation import node_selector
 from extender.features.dra.allocations import AllocationOutcome
 from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
 from extender.features.dra.feature import Dra
@@ -152,6 +153,13 @@ class ClaimSite:
         made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
         self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
 
+    def create_strangers(self, name: str, node: str, device: str) -> None:
+        """Let kube-scheduler allocate a device for a claim of NVIDIA's class, which no policy has refused."""
+        result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+        self.world.store.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": {}})
+        allocation = {"devices": {"results": [result]}, "nodeSelector": node_selector(node)}
+        self.world.patch(CLAIMS, name, {"status": {"allocation": allocation}}, "status")
+
     async def tick(self) -> None:
         """Let planner, scheduler and controller act once each; time passes."""
         self.seconds += 2.0
@@ -220,16 +228,16 @@ class ClaimSite:
 
     def _claims_of(self, pod: Object) -> list[Object]:
         owned = (claim for claim in self.world.store.list(CLAIMS).items)
-        return [each for each in owned if each["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]]
+        return [each for each in owned if _owner(each) == pod["metadata"]["uid"]]
 
     def _patch_status(self, claim: Object, status: Object) -> None:
         self.world.patch(CLAIMS, claim["metadata"]["name"], {"status": status}, "status")
 
     def _check(self) -> None:
-        """No device is in two claims, and of each the ledger names the GPU for the claim's pod."""
+        """No device is in two claims of pods, and of each the ledger names the GPU for the claim's pod."""
         given: dict[tuple[str, str], str] = {}
         for claim in self.world.store.list(CLAIMS).items:
-            allocation = _allocation(claim)
+            allocation = _allocation(claim) if claim["metadata"].get("ownerReferences") else None
             for result in allocation["devices"]["results"] if allocation else ():
                 name, device = claim["metadata"]["name"], (result["pool"], result["device"])
                 assert device not in given, f"{device} is given to {given[device]} and {name}"
@@ -238,8 +246,9 @@ class ClaimSite:
                     continue
                 gpus = machine("dgx-a100", host=result["pool"]).gpus
                 uuid = gpus[int(result["device"].removeprefix("gpu-"))].uuid
-                owner = claim["metadata"]["ownerReferences"][0]["uid"]
-                assert self.world.claims(result["pool"]).get(uuid) == owner, f"no ledger names {device} of {name}"
+                assert self.world.claims(result["pool"]).get(uuid) == _owner(claim), (
+                    f"no ledger names {device} of {name}"
+                )
 
     async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         """Answer a request of a planner, or let it be lost, be late, or be its last."""
@@ -259,6 +268,11 @@ class ClaimSite:
                 raise Crash
             return NoAnswer(fate)
         return self.world.execute(intent)
+
+
+def _owner(claim: Object) -> str:
+    owners = claim["metadata"].get("ownerReferences") or [{"uid": ""}]
+    return str(owners[0]["uid"])
 
 
 def _allocation(claim: Object) -> Any:

@@ -1,0 +1,46 @@
+"""The second line of defence: before a gate is opened, the watch of claims has shown whether a device has another owner."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from extender.binding.intents import AllocateClaim, Intent, OpenGate, Reply
+from tests.extender.features.dra.claim_site import ClaimSite
+
+
+@pytest.mark.parametrize("is_fast", [False, True], ids=["watch after the reply", "watch before the reply"])
+@pytest.mark.parametrize("device", ["gpu-3", "gpu-vfio-3"], ids=["the GPU", "a device that no slice names"])
+def test_no_gate_is_opened_while_another_claim_may_have_a_device_of_the_pod(device: str, *, is_fast: bool) -> None:
+    """kube-scheduler gave it away just before our write, so the watch shows that first. The pod is planned elsewhere."""
+    site = ClaimSite(2, Random(0))
+    site.create("a", 8)
+    nodes = list[str]()
+
+    def meddle(intent: Intent) -> Reply | None:
+        if nodes or not isinstance(intent, AllocateClaim):
+            return None
+        nodes.append(_node_of(intent))
+        site.create_strangers("theirs", nodes[0], device)
+        reply = site.world.execute(intent)
+        if is_fast:
+            site.planner.hear_of_claims()
+        return reply
+
+    site.answer = meddle
+    for _ in range(8):
+        asyncio.run(site.tick())
+    opened = [intent.node for intent in site.world.intents if isinstance(intent, OpenGate)]
+    assert nodes and opened == [node for node in site.names if node not in nodes]
+    assert site.node_of("a") == opened[0]
+    assert site.world.claims(nodes[0]) == {}
+
+
+def _node_of(intent: AllocateClaim) -> str:
+    """Return the pool of its first device, which NVIDIA names after the node."""
+    assert intent.allocation is not None
+    devices: Any = intent.allocation["devices"]
+    return str(devices["results"][0]["pool"])
