@@ -1,4 +1,4 @@
-"""The configuration of the core. `extender.features.configuration` adds the sections of the features."""
+"""The configuration of the core. Each feature adds a section of its own."""
 
 from __future__ import annotations
 

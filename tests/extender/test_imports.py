@@ -1,11 +1,15 @@
-"""What the extender, and the plugin for kubectl, import at each start."""
+"""What the extender, and the plugin for kubectl, import at each start, and what the core names."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+EXTENDER = Path(__file__).parents[2] / "extender"
+ABOVE_FEATURES = {"features", "kubectl", "web"}
 
 
 @pytest.mark.parametrize("program", ["extender.web.command, extender.web.server", "extender.kubectl.cli"])
@@ -23,3 +27,10 @@ def test_the_agent_imports_nothing_of_the_extender_but_its_kit() -> None:
     modules = {name for name in done.stdout.split() if name.startswith("extender.")}
     assert "extender.kit.visits" in modules
     assert {name for name in modules if not name.startswith("extender.kit")} == set()
+
+
+def test_the_core_names_no_feature() -> None:
+    """Not in a docstring either: a feature goes with its folder."""
+    core = [path for path in EXTENDER.rglob("*.py") if path.relative_to(EXTENDER).parts[0] not in ABOVE_FEATURES]
+    assert len(core) > 100
+    assert [str(path) for path in core if "extender.features" in path.read_text()] == []

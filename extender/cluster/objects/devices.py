@@ -87,7 +87,7 @@ class ClaimSpec(msgspec.Struct, frozen=True):
     """What a claim requests."""
 
     devices: dict[str, object] | None = None
-    """As it is written: `extender.features.dra` reads it, and refuses what it does not know."""
+    """As it is written: the feature that allocates claims reads it, and refuses what it does not know."""
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):
