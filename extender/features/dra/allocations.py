@@ -5,10 +5,10 @@ and the allocation follows in the version of the claim that was known before. Th
 Each allocation is checked just before it is written, as the API server checks almost nothing.
 
 Why no GPU is given twice: an allocation commits only while its claim is in version V. After V was known, the pod was seen in the
-version R that the ledger names. These GPUs leave the ledger only after a fence, which ends R, and after `withdraw`, which ends V.
-Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So it came after, and the
-withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a planner dies, how many
-there are, or how far a watch is behind.
+version R that the ledger names. These GPUs leave the ledger when the claim is gone, or after a fence, which ends R, and then
+`withdraw`, which ends V. Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So it
+came after, and the withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a
+planner dies, how many there are, or how far a watch is behind.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Allocations:
             self.count(AllocationOutcome.REFUSED)
 
     def _withdraw(self, reply: Reply, pod: str) -> Step[bool]:
-        """Let a claim of a pod hold nothing and leave its version, as it was read; one that is not the pod's stays as it is."""
+        """Let a claim as it was read hold nothing and leave its version, if it is the pod's."""
         for _ in range(ATTEMPTS):
             if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
                 return isinstance(reply, Gone)

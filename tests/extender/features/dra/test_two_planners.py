@@ -37,8 +37,9 @@ class FencesLast(Driver):
     """Takes back what rests on a pod's claims before it fences the pod."""
 
     async def _do(self, intent: Intent, deadline: float) -> Reply:
-        for take_back in self.after_fence if isinstance(intent, FencePod) else ():
-            await self.drive(take_back(intent.known), deadline)
+        if isinstance(intent, FencePod):
+            for take_back in self.after_fence:
+                await self.drive(take_back(intent.known), deadline)
         return await self.execute(intent, 1.0)
 
 
