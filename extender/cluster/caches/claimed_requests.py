@@ -24,6 +24,8 @@ class ClaimedRequests:
         """Whether all free devices of a node suit a pod, by its UID: the planner chooses among them by links alone."""
         self._pods: dict[str, Pod] = {}
         """By UID, in the newest version; also those whose claims do not exist yet."""
+        self._naming: dict[tuple[str, str], dict[str, None]] = {}
+        """Namespace and name of an existing claim → UIDs of the pods that name it, in the order in which they came."""
 
     def has(self, pod: Pod) -> bool:
         """Whether what the pod requests depends on ResourceClaims."""
@@ -33,7 +35,10 @@ class ClaimedRequests:
         """Return what a pod requests by its claims, as they are now."""
         if self.reader is None or not pod.spec.resource_claims:
             return None
+        self.forget(pod.metadata.uid)
         self._pods[pod.metadata.uid] = pod
+        for claim in _named(pod):
+            self._naming.setdefault(claim, {})[pod.metadata.uid] = None
         return self.reader(pod)
 
     def get(self, uid: str) -> Pod | None:
@@ -42,12 +47,7 @@ class ClaimedRequests:
 
     def naming(self, namespace: str, claim: str) -> list[str]:
         """Return the UIDs of the pods that name an existing claim."""
-        return [
-            uid
-            for uid, pod in self._pods.items()
-            if pod.metadata.namespace == namespace
-            and any(named.resource_claim_name == claim for named in pod.spec.resource_claims or ())
-        ]
+        return [*self._naming.get((namespace, claim), ())]
 
     @property
     def uids(self) -> list[str]:
@@ -56,8 +56,20 @@ class ClaimedRequests:
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone."""
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        for claim in _named(pod) if pod else ():
+            uids = self._naming[claim]
+            del uids[uid]
+            if not uids:
+                del self._naming[claim]
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Drop all pods but these."""
-        self._pods = {uid: pod for uid, pod in self._pods.items() if uid in uids}
+        for uid in [uid for uid in self._pods if uid not in uids]:
+            self.forget(uid)
+
+
+def _named(pod: Pod) -> set[tuple[str, str]]:
+    """Return namespace and name of the claims that a pod names, without those that are made for it."""
+    names = (named.resource_claim_name for named in pod.spec.resource_claims or ())
+    return {(pod.metadata.namespace, name) for name in names if name}

@@ -99,3 +99,18 @@ def test_a_list_forgets_pods_with_claims_that_are_gone() -> None:
     PodFeed(state).replaced([claiming("a"), claiming("b")])
     PodFeed(state).replaced([claiming("b")])
     assert state.claimed.uids == ["b"]
+
+
+def test_the_pods_that_name_a_claim_are_known_by_its_namespace_and_name() -> None:
+    """Pods that are gone are not among them, whether an event or a list says so."""
+    state = ClusterState()
+    state.claimed.reader = lambda item: None
+    told(state, *(claiming(name) for name in "abc"), claiming("a", version=2))
+    namespace = claiming().metadata.namespace
+    assert sorted(state.claimed.naming(namespace, "claim")) == ["a", "b", "c"]
+    assert state.claimed.naming("other", "claim") == state.claimed.naming(namespace, "gpus") == []
+    PodFeed(state).deleted(claiming("a"))
+    PodFeed(state).replaced([claiming("b")])
+    assert state.claimed.naming(namespace, "claim") == ["b"]
+    PodFeed(state).deleted(claiming("b"))
+    assert not state.claimed._naming
