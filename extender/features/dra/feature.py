@@ -6,6 +6,7 @@ opened. kube-scheduler keeps to an allocation, or takes it back where the pod ca
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,6 +73,9 @@ class Dra(Feature):
     _lasting: Lasting[str] = field(default_factory=Lasting)
     _failed: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
     """By UID of a pod."""
+    _outdated: dict[str, None] = field(default_factory=dict)
+    """UIDs of pods that are to be read again: any number of them may name one claim."""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         """Hear of claims and slices, and say what pods request by them."""
@@ -97,9 +101,10 @@ class Dra(Feature):
         return cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline, core.openings)
 
     def rounds(self) -> Iterable[Round]:
-        """Return the check of policy and class, and the look for allocations that nobody uses."""
+        """Return the check of policy and class, the look for allocations that nobody uses, and that for pods to read again."""
         yield Round(name=f"{self.name}-guard", work=self.check, every_seconds=self._pause_seconds, at_once=True)
         yield Round(name=self.name, work=self.take_back_unreserved, every_seconds=DEADLINE_SECONDS)
+        yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
 
     def figures(self) -> Figures:
         """Return whether claims are allocated."""
@@ -109,7 +114,12 @@ class Dra(Feature):
         """Try the policy, read the class, and read all pods again if that has changed what they may have."""
         if await self.guard.check():
             log.info("whether ResourceClaims are allocated", obstacle=self.guard.obstacle)
-            await in_short_turns(self._read_again())
+            self._outdated |= dict.fromkeys(self.state.claimed.uids)
+            await self.read_again()
+
+    async def read_again(self) -> None:
+        """Read the pods again of which claims have changed."""
+        await in_short_turns(self._reading_again())
 
     async def take_back_unreserved(self) -> None:
         """Take back what kube-scheduler has reserved for nobody by the deadline, with the pod's other claims."""
@@ -124,9 +134,9 @@ class Dra(Feature):
             if not await self.driver.drive(self.allocations.take_back(uid), self.driver.deadline()):
                 self._failed.failed(uid, self.clock().monotonic)
 
-    def _read_again(self) -> Iterator[None]:
-        for uid in self.state.claimed.uids:
-            self.state.pods.read_again(uid)
+    def _reading_again(self) -> Iterator[None]:
+        while self._outdated:
+            self.state.pods.read_again(self._outdated.popitem()[0])
             yield
 
     def _pause_seconds(self) -> float:
@@ -140,17 +150,18 @@ class Dra(Feature):
         claim = after or before
         if claim is None:
             return
-        uid, pods = claim.metadata.uid, [claim.pod]
         if not claim.pod:
-            pods = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
-        elif is_ours(claim):
+            self._outdated |= dict.fromkeys(self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name))
+            self._wake.set()
+            return
+        if is_ours(claim):
+            uid = claim.metadata.uid
             self._unreserved.pop(uid, None)
             if after is not None and after.status.allocation and not after.status.reserved_for:
                 self._unreserved[uid] = claim.pod
             if before and after and before.status.allocation and not after.status.allocation:
                 self._deallocated(before, after)
-        for pod in pods:
-            self.state.pods.read_again(pod)
+        self.state.pods.read_again(claim.pod)
 
     def _deallocated(self, before: ResourceClaim, after: ResourceClaim) -> None:
         """Let the node step back from a pod that was sent there: kube-scheduler takes back only what a pod cannot use."""

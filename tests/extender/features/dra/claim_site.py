@@ -98,6 +98,7 @@ class Planner:
         self.replica.seconds = self.site.seconds
         for _ in range(3):
             self.catch_up(is_behind=is_behind)
+            await self.dra.read_again()
             await self.queue.round()
         await self.dra.take_back_unreserved()
         for task in self.replica.attention.due(self.state, self.site.seconds):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import msgspec
 import pytest
 
 from extender.binding.intents import AllocateClaim, Conflict, MarkClaim, OpenGate, SwapLedger
+from extender.cluster.objects.kinds import Pod
+from tests.dra import read_claim
+from tests.extender.features.dra.cases import claim, exactly
 from tests.extender.features.dra.claim_site import DEADLINE_SECONDS, ClaimSite
 from tests.extender.world import drive
 
@@ -81,6 +85,21 @@ def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_ta
     assert drive(site.planner.dra.allocations.withdraw(site.pod("a")), site.world.execute)
     assert isinstance(site.world.execute(late), Conflict)
     assert site.allocations() == {}
+
+
+def test_pods_that_name_a_claim_are_read_again_one_after_the_other() -> None:
+    """Any number of pods may name it, so the watch does not wait for them."""
+    site = ClaimSite(1, Random(0))
+    state, refused = site.replica.state, list[bool]()
+    for name in "abc":
+        spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "gpus", "resourceClaimName": "ours"}]}
+        state.pods.changed(
+            msgspec.convert({"metadata": {"name": name, "namespace": "ml", "uid": name}, "spec": spec}, Pod)
+        )
+    state.claims.changed(read_claim(claim("ours", exactly(1))))
+    for _ in site.dra._reading_again():
+        refused.append(sum(pod.claimed is not None and not pod.claimed.request for pod in state.pods))
+    assert refused == [1, 2, 3]
 
 
 def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
