@@ -43,6 +43,6 @@ class StepwiseSink(Protocol[Object_contra]):
     def replacing(self, objects: Sequence[Object_contra], listing: Listing) -> Iterator[None]:
         """Do the same as `replaced` in small steps; until the last one is done the cache says what it said before.
 
-        Before the first list it says nothing, and may fill meanwhile.
+        Devices of claims may be held in addition. Before the first list it says nothing, and may fill meanwhile.
         """
         ...

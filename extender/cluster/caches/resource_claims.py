@@ -106,22 +106,27 @@ class ResourceClaims:
             pass
 
     def replacing(self, objects: Sequence[ResourceClaim], listing: Listing) -> Iterator[None]:
-        """Do so at once, and then let features hear of one claim after the other: what they make of it may take a while."""
+        """Do so in steps, so that no device seems free meanwhile: first claims hold what they did and what they do now.
+
+        Features hear of one claim after the other after that.
+        """
         uids = {metadata.uid for metadata in (*(item.metadata for item in objects), *listing.unread)}
-        for uid in [uid for uid in self._claims if uid not in uids]:
-            self._put(uid, None)
+        news = list[tuple[str, _Holds | None]]()
         for item in objects:
-            self._take(item)
-        for item in objects if self.hearers else ():
-            for hearer in self.hearers:
-                hearer.changed(item)
+            before, after = self._claims.get(item.metadata.uid), self._read(item)
+            if before != after:
+                self._put(item.metadata.uid, _both(before, after))
+                news.append((item.metadata.uid, after))
+            yield
+        for uid, after in (*news, *((uid, None) for uid in [*self._claims] if uid not in uids)):
+            self._put(uid, after)
             yield
         for hearer in self.hearers:
-            hearer.replaced(objects, listing)
+            yield from hearer.replacing(objects, listing)
 
     def changed(self, item: ResourceClaim) -> None:
         """Take this for the newest version of a claim; one that was deallocated holds nothing any more."""
-        self._take(item)
+        self._put(item.metadata.uid, self._read(item))
         for hearer in self.hearers:
             hearer.changed(item)
 
@@ -182,12 +187,13 @@ class ResourceClaims:
     def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
         return {self.slices.gpu(pool, device) for _, pool, device in devices}
 
-    def _take(self, item: ResourceClaim) -> None:
+    def _read(self, item: ResourceClaim) -> _Holds | None:
+        """Return what a claim holds; `None` where it is of no concern here."""
         node, held = item.node, item.held
         pod = item.pod if self.allocated_here and self.allocated_here(item) else ""
         # NVIDIA names pools after nodes.
         devices = tuple((node or result.pool, result.pool, result.device) for result in held)
-        self._put(item.metadata.uid, _Holds(item.name, devices, pod) if devices or pod else None)
+        return _Holds(item.name, devices, pod) if devices or pod else None
 
     def _pool_touched(self, pool: str, nodes: set[str]) -> None:
         holders = (self._claims[uid] for uid in self._of.get(pool, ()))
@@ -211,6 +217,13 @@ class ResourceClaims:
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
             self._touched(node)
+
+
+def _both(before: _Holds | None, after: _Holds | None) -> _Holds | None:
+    """Return what a claim holds by either of two versions."""
+    if before is None or after is None:
+        return before or after
+    return replace(after, devices=(*before.devices, *after.devices))
 
 
 def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceClaim:

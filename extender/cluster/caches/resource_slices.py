@@ -20,8 +20,8 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 class Hearer(Protocol[Item_contra]):
     """A feature's cache of whole objects of DRA."""
 
-    def replaced(self, objects: Sequence[Item_contra], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that `listing` names, for all that exist."""
+    def replacing(self, objects: Sequence[Item_contra], listing: Listing) -> Iterator[None]:
+        """Take these, and those that `listing` names, for all that exist, one after the other."""
 
     def changed(self, item: Item_contra) -> None:
         """Take this for the newest version of an object."""
@@ -83,7 +83,8 @@ class ResourceSlices:
         for item in objects:
             self._take(item)
         for hearer in self.hearers:
-            hearer.replaced(objects, listing)
+            for _ in hearer.replacing(objects, listing):
+                pass
 
     def changed(self, item: ResourceSlice) -> None:
         """Take this for the newest version of a slice."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta, Pod
-from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version
+from extender.cluster.objects.versions import Listing, is_same_version
 
 Change = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
@@ -29,13 +29,15 @@ class ClaimCache:
         self._of_pools: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
 
-    def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that could not be read, for all claims that exist."""
+    def replacing(self, objects: Sequence[ResourceClaim], listing: Listing) -> Iterator[None]:
+        """Take these, and those that could not be read, for all claims that exist, one after the other."""
         uids = {metadata.uid for metadata in (*(item.metadata for item in objects), *listing.unread)}
         for uid in [uid for uid in self._claims if uid not in uids]:
             self._put(uid, None)
+            yield
         for item in objects:
             self.changed(item)
+            yield
 
     def changed(self, item: ResourceClaim) -> None:
         """Take this for the newest version of a claim; a list shows most of them as they are known."""
@@ -108,13 +110,15 @@ class SliceCache:
         self._slices: dict[str, ResourceSlice] = {}
         self._of_nodes: dict[str, set[str]] = {}
 
-    def replaced(self, objects: Sequence[ResourceSlice], listing: Listing = NOTHING_MORE) -> None:
-        """Take these, and those that could not be read, for all slices that exist."""
+    def replacing(self, objects: Sequence[ResourceSlice], listing: Listing) -> Iterator[None]:
+        """Take these, and those that could not be read, for all slices that exist, one after the other."""
         names = {metadata.name for metadata in (*(item.metadata for item in objects), *listing.unread)}
         for name in [name for name in self._slices if name not in names]:
             self._put(name, None)
+            yield
         for item in objects:
             self.changed(item)
+            yield
 
     def changed(self, item: ResourceSlice) -> None:
         """Take this for the newest version of a slice."""

@@ -202,3 +202,21 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     known.claims.slices.replaced([])
     for cache in (known.claims, known.claims.slices):
         assert not any(value for value in vars(cache).values() if isinstance(value, dict))
+
+
+def test_no_device_seems_free_while_a_list_is_taken() -> None:
+    """One that has gone from claim to claim, in whichever order the list has them."""
+    for names in ("ab", "ba"):
+        known = Known([resource_slice("n1", WHOLE)], [allocated("a", "n1", "gpu-0")])
+        listed = {"a": waiting("a"), "b": allocated("b", "n1", "gpu-0")}
+        steps = known.claims.replacing([read_claim(listed[name]) for name in names], Listing())
+        assert all(known.held() for _ in steps)
+        assert known.held() == {"GPU-0": ("ml/b",)}
+
+
+def test_claims_that_are_gone_are_removed_one_after_the_other() -> None:
+    """Any number of them may be missing from one list."""
+    nodes = [f"n{number}" for number in range(3)]
+    known = Known([resource_slice(node, WHOLE) for node in nodes], [allocated(node, node, "gpu-0") for node in nodes])
+    left = [sum(bool(known.held(node)) for node in nodes) for _ in known.claims.replacing([], Listing())]
+    assert left == [2, 1, 0]

@@ -10,6 +10,8 @@ import pytest
 
 from extender.binding.intents import AllocateClaim, Conflict, MarkClaim, OpenGate, SwapLedger
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.versions import Listing
+from extender.features.dra.caches import ClaimCache
 from tests.dra import read_claim
 from tests.extender.features.dra.cases import claim, exactly
 from tests.extender.features.dra.claim_site import DEADLINE_SECONDS, ClaimSite
@@ -100,6 +102,15 @@ def test_pods_that_name_a_claim_are_read_again_one_after_the_other() -> None:
     for _ in site.dra._reading_again():
         refused.append(sum(pod.claimed is not None and not pod.claimed.request for pod in state.pods))
     assert refused == [1, 2, 3]
+
+
+def test_the_feature_hears_of_a_list_one_claim_after_the_other() -> None:
+    """Of claims that are gone, too: the pod of each is read again."""
+    heard = list[object]()
+    cache = ClaimCache(lambda before, after: heard.append(after))
+    listed = [read_claim(claim(name, exactly(1))) for name in "ab"]
+    counts = [len(heard) for objects in (listed, []) for _ in cache.replacing(objects, Listing())]
+    assert counts == [1, 2, 3, 4]
 
 
 def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
