@@ -13,7 +13,7 @@ from pkgutil import walk_packages
 
 PACKAGES = ("topology", "agent", "extender")
 """Imported whole."""
-BESIDE = ("benchmarks.cli", "uvicorn.lifespan.on")
+BESIDE = ("benchmarks.cli", "cel", "uvicorn.lifespan.on")
 """What else a start needs: imported by name, and only when it is wanted."""
 
 

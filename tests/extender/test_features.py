@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.configuration import WholeConfiguration
+from extender.features.dra.feature import Dra
 from extender.features.registry import FEATURES
 from extender.inspect.inspection import NodeList
 from extender.inspect.notes import PodNote
@@ -135,3 +139,11 @@ async def test_each_round_has_its_series_of_failures_from_the_start(tmp_path: Pa
         text = extender.exposition().decode()
     assert rounds and rounds | {"policies", "reconcile"} <= names
     assert {name for name in names if f'gputopo_failed_rounds_total{{name="{name}"}} 0.0' in text} == names
+
+
+def test_the_cel_library_is_imported_where_dra_is_enabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the first selector, which the event loop waits for, and not elsewhere."""
+    monkeypatch.setitem(sys.modules, "cel", None)
+    extender_with(tmp_path, [Dra], {"dra": {"enabled": False}})
+    with pytest.raises(ImportError):
+        extender_with(tmp_path, [Dra], {"queue": {"enabled": True}, "dra": {"enabled": True}})

@@ -75,7 +75,7 @@ class Calls:
         self._cost += _cost(pattern)
         if self._cost > MAX_PATTERN_COST:
             raise ValueError("too expensive to compile")
-        import cel  # takes 0.4 s of CPU, which clusters without such claims need not spend
+        import cel  # see `selectors.load_library`
 
         return bool(cel.evaluate("text.matches(pattern)", {"text": text, "pattern": pattern}))
 

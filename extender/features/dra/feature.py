@@ -23,6 +23,7 @@ from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.requests import is_ours
+from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
@@ -97,6 +98,7 @@ class Dra(Feature):
         settings = core.config.section(DraSettings)
         if not settings.enabled:
             return None
+        load_library()
         guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
         return cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline, core.openings)
 

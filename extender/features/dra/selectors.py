@@ -33,6 +33,11 @@ _BUILT_IN: Final = frozenset({"contains", "double", "dyn", "endsWith", "has", "i
 _Field = TypeVar("_Field", Attribute, Capacity)
 
 
+def load_library() -> None:
+    """Import the library when the process starts with DRA enabled: 0.2 s of CPU and 30 MiB, which others need not spend."""
+    import cel  # noqa: F401
+
+
 class UnreadableSelector(Exception):
     """An expression that does not compile, that is too long, or that uses what is not known here."""
 
@@ -56,7 +61,7 @@ class _Program:
 
     def evaluate(self, view: Mapping[str, Any]) -> bool | str:
         """Return the answer, or why there is none."""
-        import cel  # takes 0.4 s of CPU, which clusters without such claims need not spend
+        import cel
 
         calls = Calls()
         try:
