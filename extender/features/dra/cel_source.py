@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from extender.features.dra.cel_functions import RENAMED
 
 MAX_COST: Final = 50_000
 """Characters that are evaluated, if all loops run over all elements: about three milliseconds."""
+MAX_TOKENS: Final = 1_000
+"""Names, literals and signs: compiling so many takes four milliseconds, whatever they are."""
 _ITERATED: Final = 32
 """Elements that a list or map of a device has at most, as Kubernetes limits attributes."""
 _LOOPS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
@@ -56,18 +59,22 @@ class CelSource:
     """Domains that are there even if a device has nothing of them."""
     cost: int
     """At most so much, in any unit."""
+    tokens: int
 
 
 def read_source(expression: str) -> CelSource:
-    """Read an expression; raises `ValueError` for `cel.bind` with anything but three arguments.
+    """Read an expression; raises `ValueError` for too many tokens, and `cel.bind` with anything but three arguments.
 
     >>> read_source('device.attributes["gpu.nvidia.com"].architecture == "Hopper"').reads
     frozenset({Reads(kind='attributes', domain='gpu.nvidia.com', name='architecture')})
     """
-    parts = [match.group() for match in _PART.finditer(expression) if match.lastgroup != "space"]
+    tokens = (match.group() for match in _PART.finditer(expression) if match.lastgroup != "space")
+    parts = [*islice(tokens, MAX_TOKENS + 1)]
+    if len(parts) > MAX_TOKENS:
+        raise ValueError(f"more than {MAX_TOKENS} names, literals and signs")
     binds = sum(parts[at : at + 4] == ["cel", ".", "bind", "("] for at in range(len(parts)))
     text = " ".join(_expanded(parts))
-    return CelSource(text, _reads(parts), _domains(parts), _cost(parts, binds))
+    return CelSource(text, _reads(parts), _domains(parts), _cost(parts, binds), len(parts))
 
 
 def _expanded(parts: Sequence[str]) -> list[str]:

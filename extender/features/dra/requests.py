@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.kinds import Pod, ResourceRequirements
-from extender.features.dra.cel_source import MAX_COST
+from extender.features.dra.cel_source import MAX_COST, MAX_TOKENS
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
     MAX_DEVICES,
@@ -99,7 +99,7 @@ class _Expressions:
     def __init__(self, selectors: Selectors) -> None:
         self._selectors = selectors
         self._seen: set[str] = set()
-        self._bytes = self._cost = 0
+        self._bytes = self._cost = self._tokens = 0
 
     def check(self, field: str, expression: str) -> None:
         if expression in self._seen:
@@ -112,10 +112,12 @@ class _Expressions:
             )
             raise RefusedField(field, reason)
         try:
-            self._cost += self._selectors.cost(expression)
+            source = self._selectors.read(expression)
         except UnreadableSelector as error:
             raise RefusedField(field, str(error)) from None
-        if self._cost > MAX_COST:
+        self._cost += source.cost
+        self._tokens += source.tokens
+        if self._cost > MAX_COST or self._tokens > MAX_TOKENS:
             raise RefusedField(field, "the selectors of the pod are too expensive together")
 
 

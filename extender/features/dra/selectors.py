@@ -81,9 +81,9 @@ class Selectors:
         """With the reasons why expressions cannot be read."""
         self._answers: Bounded[bytes, bool | str] = Bounded(ANSWERS_KEPT)
 
-    def cost(self, expression: str) -> int:
-        """Return what an evaluation costs at most, of `MAX_COST`; raises `UnreadableSelector`."""
-        return self._program(expression).source.cost
+    def read(self, expression: str) -> CelSource:
+        """Return what is known of an expression from its text; raises `UnreadableSelector`."""
+        return self._program(expression).source
 
     def matches(self, expression: str, driver: str, device: Device) -> bool:
         """Evaluate one expression for one device.

@@ -115,6 +115,11 @@ REQUEST = "spec.devices.requests[0]"
             "too expensive together",
         ),
         (
+            [exactly(1, "gpus", *(f"{at}{'+1' * 300} > 0" for at in range(2)))],
+            f"{REQUEST}.exactly.selectors[1].cel.expression",
+            "too expensive together",
+        ),
+        (
             [exactly(tolerations=[{"operator": "Maybe"}])],
             f"{REQUEST}.exactly.tolerations[0].operator",
             "Maybe is not known",

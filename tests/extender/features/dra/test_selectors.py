@@ -26,6 +26,7 @@ LIST: Final = f"[{','.join('1' * 200)}]"
     ("expression", "reason"),
     [
         ("x" * 4097, "more than 4096 bytes"),
+        ("1" + "+1" * 500 + " == 501", "more than 1000 names, literals and signs"),
         (f"{LIST}.all(x, {LIST}.all(y, true))", "too expensive"),
         (f"{GPU}.all(a, {GPU}.all(b, {GPU}.all(c, true)))", "too expensive"),
         (f"{LIST}.all(x, {' && '.join(['x == 1'] * 40)})", "too expensive"),
@@ -42,7 +43,7 @@ LIST: Final = f"[{','.join('1' * 200)}]"
 def test_what_is_too_long_too_expensive_or_not_known_is_refused_before_it_runs(expression: str, reason: str) -> None:
     """The reason says which."""
     with pytest.raises(UnreadableSelector, match=reason):
-        Selectors().cost(expression)
+        Selectors().read(expression)
 
 
 @pytest.mark.parametrize("pattern", ["(.{1,200}){20}", "(((a{9}){9}){9}){9}", r"(\\pL{1,50}){50}", "a" * 101])
@@ -63,15 +64,17 @@ def test_an_evaluation_calls_so_many_functions_at_most() -> None:
     "expression",
     [
         f"{LIST}.all(x, x == 1 && device.driver != string(x))",
-        "&&".join(["true"] * 680),
-        "1" + "+1" * 2000 + " == 2001",
+        "&&".join(["true"] * 500),
+        "1" + "+1" * 498 + " == 499",
+        f"[{','.join('1' * 499)}] == []",
+        "!" * 999 + "true",
+        "(" * 499 + "true" + ")" * 499,
+        "[" * 1000,
+        "size(" * 500,
         "!" * 4000 + "true",
-        "(" * 2000 + "true" + ")" * 2000,
-        "[" * 4000,
-        "size(" * 800,
         f'"{"a" * 4000}".matches("(a*)*b")',
     ],
-    ids=["loop", "and", "plus", "not", "parentheses", "lists", "calls", "pattern"],
+    ids=["loop", "and", "plus", "list", "not", "parentheses", "lists", "calls", "tokens", "pattern"],
 )
 def test_no_expression_takes_long(expression: str) -> None:
     """CPU time of the least of three attempts, compiling included. Without the bounds some of these would take minutes."""
@@ -81,7 +84,7 @@ def test_no_expression_takes_long(expression: str) -> None:
         with suppress(SelectorFailed, UnreadableSelector):
             selectors.matches(expression, DRIVER, DEVICE)
         seconds.append(time.thread_time() - before)
-    assert min(seconds) < 0.5
+    assert min(seconds) < 0.06
 
 
 def test_answers_are_remembered_by_what_an_expression_reads(monkeypatch: pytest.MonkeyPatch) -> None:
