@@ -58,6 +58,15 @@ def why_set_aside(node: Node, tolerated: Collection[str]) -> str | None:
     return f"taint {_written(taints[0])}" if taints else None
 
 
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration puts up with a taint, of a node or a device."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == (taint.value or "")
+
+
 def _missing_label(pod: Pod, node: Node) -> str | None:
     labels, selector = node.metadata.labels or {}, pod.spec.node_selector or {}
     return next((key for key, value in selector.items() if labels.get(key) != value), None)
@@ -66,7 +75,7 @@ def _missing_label(pod: Pod, node: Node) -> str | None:
 def _untolerated(pod: Pod, node: Node) -> Taint | None:
     tolerations = pod.spec.tolerations or ()
     return next(
-        (taint for taint in _taints(node) if not any(_tolerates(toleration, taint) for toleration in tolerations)), None
+        (taint for taint in _taints(node) if not any(tolerates(toleration, taint) for toleration in tolerations)), None
     )
 
 
@@ -74,14 +83,6 @@ def _taints(node: Node) -> Iterator[Taint]:
     if node.spec.unschedulable:
         yield _UNSCHEDULABLE
     yield from (taint for taint in node.spec.taints or () if taint.effect in KEEPS_AWAY)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == (taint.value or "")
 
 
 def _written(taint: Taint) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta
+from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Taint
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
@@ -59,7 +59,6 @@ class Allocation(msgspec.Struct, frozen=True, rename="camel"):
 
     devices: Results = Results()
     node_selector: NodeSelector | None = None
-    allocation_timestamp: str | None = None
 
 
 class Consumer(msgspec.Struct, frozen=True):
@@ -160,12 +159,8 @@ class CounterConsumption(msgspec.Struct, frozen=True, rename="camel"):
     """Kubernetes 1.37: devices of other groups cannot be allocated at the same time."""
 
 
-class DeviceTaint(msgspec.Struct, frozen=True):
+class DeviceTaint(Taint, frozen=True, gc=False):
     """What keeps pods off a device that do not tolerate it."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"

@@ -12,16 +12,13 @@ import msgspec
 from extender.cluster.objects.devices import ResourceClaim
 from extender.features.dra.claim_spec import DeviceClaim, DeviceClass, DeviceToleration
 from extender.features.dra.inventory import PublishedGpu
-from extender.features.dra.requests import DemandOption, DeviceRequest, read_devices
+from extender.features.dra.requests import DeviceDemand, DeviceRequest, read_devices
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimAllocation:
     """What one claim is given."""
 
-    claim: str
-    """Namespace and name."""
-    claim_uid: str
     node: str
     gpus: tuple[tuple[str, PublishedGpu], ...]
     """Request and GPU of each result, in the order of requests."""
@@ -30,7 +27,7 @@ class ClaimAllocation:
 
 
 def allocate(
-    option: DemandOption,
+    demand: DeviceDemand,
     claims: Sequence[ResourceClaim],
     device_class: DeviceClass,
     node: str,
@@ -40,7 +37,7 @@ def allocate(
     """Share the GPUs of a pod out among its claims and their requests, in order; raises `ValueError` for a wrong number.
 
     Args:
-        option: What the pod requests.
+        demand: What the pod requests.
         claims: Its claims of our class, without an allocation.
         device_class: Ours.
         node: Where it goes.
@@ -48,10 +45,10 @@ def allocate(
         timestamp: Now, as Kubernetes writes it: `2026-11-29T12:00:00Z`.
 
     """
-    if len(gpus) != option.gpus:
-        raise ValueError(f"{len(gpus)} GPUs for a pod that requests {option.gpus}")
+    if len(gpus) != demand.gpus:
+        raise ValueError(f"{len(gpus)} GPUs for a pod that requests {demand.gpus}")
     rest = iter(gpus)
-    shared = [(request, gpu) for request in option.requests for gpu in islice(rest, request.count)]
+    shared = [(request, gpu) for request in demand.requests for gpu in islice(rest, request.count)]
     return tuple(
         _allocation(
             claim, device_class, node, [pair for pair in shared if pair[0].claim_uid == claim.metadata.uid], timestamp
@@ -66,7 +63,7 @@ def configuration(devices: DeviceClaim, device_class: DeviceClass, names: Sequen
     Args:
         devices: What the claim requests.
         device_class: Ours.
-        names: The claim's requests as they were met: of `firstAvailable` with the alternative.
+        names: The claim's requests as results have them: of `firstAvailable` with the alternative.
 
     """
     of_class = [{"source": "FromClass", **_opaque(item.opaque)} for item in device_class.spec.config or ()]
@@ -84,6 +81,12 @@ def node_selector(node: str) -> dict[str, Any]:
     return {"nodeSelectorTerms": [{"matchFields": [field]}]}
 
 
+def as_written(tolerations: Iterable[DeviceToleration]) -> list[dict[str, Any]]:
+    """Return tolerations as a result has them, without fields that say nothing."""
+    listed: list[dict[str, Any]] = [msgspec.to_builtins(toleration) for toleration in tolerations]
+    return [{name: value for name, value in fields.items() if value not in ("", None)} for fields in listed]
+
+
 def _allocation(
     claim: ResourceClaim,
     device_class: DeviceClass,
@@ -98,7 +101,7 @@ def _allocation(
         devices["config"] = config
     status = {"devices": devices, "nodeSelector": node_selector(node), "allocationTimestamp": timestamp}
     gpus = tuple((request.name, gpu) for request, gpu in shared)
-    return ClaimAllocation(claim.name, claim.metadata.uid, node, gpus, status)
+    return ClaimAllocation(node, gpus, status)
 
 
 def _result(request: DeviceRequest, gpu: PublishedGpu) -> dict[str, Any]:
@@ -109,13 +112,8 @@ def _result(request: DeviceRequest, gpu: PublishedGpu) -> dict[str, Any]:
         "device": gpu.id.name,
     }
     if request.tolerations:
-        result["tolerations"] = [_written(toleration) for toleration in request.tolerations]
+        result["tolerations"] = as_written(request.tolerations)
     return result
-
-
-def _written(toleration: DeviceToleration) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(toleration)
-    return {name: value for name, value in fields.items() if value not in ("", None)}
 
 
 def _is_for(requests: Iterable[str], name: str) -> bool:

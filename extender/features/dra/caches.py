@@ -73,9 +73,6 @@ class ClaimCache:
         uids = {uid for pool in pools for uid in self._of_pools.get(pool, ())}
         return [self._claims[uid] for uid in sorted(uids)]
 
-    def __iter__(self) -> Iterator[ResourceClaim]:
-        return iter(self._claims.values())
-
     def _put(self, uid: str, after: ResourceClaim | None) -> None:
         before = self._claims.pop(uid, None)
         name = (before.metadata.namespace, before.metadata.name) if before else None

@@ -9,13 +9,11 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.kinds import Toleration
 
 OUR_CLASS: Final = "gpus.gputopo.dev"
 MAX_DEVICES: Final = 32
 """Of one claim; the API server refuses an allocation with more."""
-MAX_ALTERNATIVES: Final = 8
-"""Of one `firstAvailable`, as Kubernetes has it."""
 MATCHES_NOTHING: Final = "false"
 """The selector that keeps kube-scheduler from allocating devices of our class."""
 
@@ -32,13 +30,9 @@ class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cel: CelSelector
 
 
-class DeviceToleration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class DeviceToleration(Toleration, frozen=True, gc=False, forbid_unknown_fields=True, rename="camel"):
     """A device taint that a request puts up with."""
 
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
     toleration_seconds: int | None = None
 
 
@@ -121,5 +115,4 @@ class ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
 class DeviceClass(msgspec.Struct, frozen=True):
     """A DeviceClass, which is ours if it has our name."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: ClassSpec = ClassSpec()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,10 +12,10 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.claim_spec import OUR_CLASS
-from extender.features.dra.eligibility import choices
+from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.inventory import NodeInventory, read_inventory
-from extender.features.dra.requests import DemandOption, RefusedDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand
 from extender.features.dra.selectors import Selectors
 from topology.annotations import keys
 from topology.errors import RequestError
@@ -28,7 +29,7 @@ class ClaimedDemand:
 
     claims: tuple[ResourceClaim, ...]
     """Its claims of our class, in its order."""
-    option: DemandOption
+    devices: DeviceDemand
 
 
 @dataclass(slots=True)
@@ -53,9 +54,9 @@ class Demands:
             return None
         is_allocated = all(claim.status.allocation for claim in ours)
         try:
-            demand = self._demand(pod, claims)
-            asked = as_gpu_pod(pod, claims, demand.option, self.state.resource)
-            request = read_request(asked, self.state.resource, self.state.indexes.groups.words)
+            demand = self._demand(pod, ours)
+            counted = as_gpu_pod(pod, ours, demand.devices.gpus, self.state.resource)
+            request = read_request(counted, self.state.resource, self.state.indexes.groups.words)
         except RequestError as error:
             return ClaimedRequest(None, str(error), is_allocated=is_allocated)
         refusal = "" if is_allocated else self.guard.obstacle or ""
@@ -67,12 +68,12 @@ class Demands:
 
     def of(self, pod: Pod) -> ClaimedDemand:
         """Return what the pod requests; raises `RequestError`."""
-        return self._demand(pod, self.claims.of_pod(pod) or [])
+        return self._demand(pod, [claim for claim in self.claims.of_pod(pod) or () if is_ours(claim)])
 
     def inventory(self, node: str) -> NodeInventory:
         """Return what the node's driver publishes, whoever holds it."""
         if node not in self._inventories:
-            self._inventories[node] = read_inventory(node, self.slices.on(node), {})
+            self._inventories[node] = read_inventory(node, self.slices.on(node))
         return self._inventories[node]
 
     def forget_inventory(self, node: str) -> None:
@@ -85,15 +86,15 @@ class Demands:
         if pod is None or pod.claimed is None or view is None:
             return True
         try:
-            option = self.of(pod.pod).option
+            devices = self.of(pod.pod).devices
         except RequestError:
             return False
-        sets = choices(option, self.inventory(node), self.selectors).sets
         free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
-        return bool(sets) and free <= sets[0]
+        return any(free <= uuids for uuids in suitable_sets(devices, self.inventory(node), self.selectors))
 
-    def _demand(self, pod: Pod, claims: list[ResourceClaim]) -> ClaimedDemand:
-        ours = tuple(claim for claim in claims if is_ours(claim))
+    def _demand(self, pod: Pod, ours: Sequence[ResourceClaim]) -> ClaimedDemand:
+        if not ours:
+            raise RequestError("spec.resourceClaims", GONE)
         for claim in ours:
             if claim.pod != pod.metadata.uid:
                 raise RequestError(
@@ -101,14 +102,7 @@ class Demands:
                 )
         if self.guard.device_class is None:
             raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
-        demand = read_demand(claims, self.guard.device_class, self.selectors)
-        if isinstance(demand, RefusedDemand):
-            raise RequestError(f"ResourceClaim {demand.claim}", f"{demand.field}: {demand.reason}")
-        if demand is None or len(demand.options) > 1:
-            raise RequestError(
-                f"ResourceClaim {ours[0].name}", "firstAvailable with several alternatives is not planned"
-            )
-        return ClaimedDemand(ours, demand.options[0])
+        return ClaimedDemand(tuple(ours), read_demand(ours, self.guard.device_class, self.selectors))
 
 
 def _was_planned(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""Which GPUs of a node can be allocated: what the driver publishes, without what is taken or incomplete."""
+"""Which GPUs of a node can be allocated by what the driver publishes, whoever holds them."""
 
 from __future__ import annotations
 
@@ -34,18 +34,15 @@ class PublishedGpu:
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """The GPUs of one node, by UUID."""
+    """The GPUs of one node."""
 
-    node: str
     gpus: Mapping[str, PublishedGpu] = field(default_factory=dict)
-    """All whole GPUs that are published by complete pools of the newest generation, whether they are free or not."""
-    excluded: Mapping[str, str] = field(default_factory=dict)
-    """UUID → why this GPU cannot be allocated now. A taint is not among the reasons: requests may tolerate it."""
-    trouble: tuple[str, ...] = ()
-    """Pools that are not allocated from, each with the reason."""
+    """By UUID, all whole GPUs that are published by complete pools of the newest generation."""
+    excluded: frozenset[str] = frozenset()
+    """UUIDs of those that are never allocated."""
 
-    def free(self) -> Iterator[PublishedGpu]:
-        """Yield the GPUs that nothing excludes."""
+    def allocatable(self) -> Iterator[PublishedGpu]:
+        """Yield the others."""
         return (gpu for uuid, gpu in self.gpus.items() if uuid not in self.excluded)
 
 
@@ -55,47 +52,23 @@ def taken_by(claims: Iterable[ResourceClaim]) -> dict[DeviceId, str]:
     return {DeviceId(result.driver, result.pool, result.device): claim.name for claim, result in held}
 
 
-def read_inventory(
-    node: str,
-    slices: Iterable[ResourceSlice],
-    taken: Mapping[DeviceId, str],
-    recorded: Mapping[DeviceId, str] | None = None,
-) -> NodeInventory:
-    """Read what a node has. Devices that are held and not published close the node by themselves (`NodeDevices.unmatched`).
-
-    Args:
-        node: Its name.
-        slices: All slices of the pools that have devices there, of all generations.
-        taken: Device → the claim that holds it or is about to.
-        recorded: Device → UUID, as our ledger has it of allocations that are not over. A device whose UUID is another one
-            now is excluded, and so is the GPU that the ledger names.
-
-    """
+def read_inventory(node: str, slices: Iterable[ResourceSlice]) -> NodeInventory:
+    """Read what a node has. `slices`: all of the pools that have devices there, of all generations."""
     by_pool: defaultdict[str, list[ResourceSlice]] = defaultdict(list)
     for item in slices:
         if item.spec.driver == DRIVER:
             by_pool[item.spec.pool.name].append(item)
-    gpus, excluded, trouble = dict[str, PublishedGpu](), dict[str, str](), list[str]()
-    for name, published in sorted(by_pool.items()):
+    gpus, excluded = dict[str, PublishedGpu](), set[str]()
+    for _, published in sorted(by_pool.items()):
         newest = newest_generation(published)
-        reason = invalid(newest)
-        if reason is not None:
-            trouble.append(f"pool {name}: {reason}")
+        if invalid(newest) is not None:
             continue
         for gpu in _gpus(node, newest):
-            if gpu.uuid in gpus:
-                excluded[gpu.uuid] = f"published twice, as {gpus[gpu.uuid].id} and {gpu.id}"
+            if gpu.uuid in gpus or _is_unsuitable(gpu.device):
+                excluded.add(gpu.uuid)
             gpus[gpu.uuid] = gpu
-        excluded |= {**_taken(newest, taken), **_out_of_counters(newest, taken)}
-    for gpu in gpus.values():
-        reason = _unsuitable(gpu.device)
-        before = (recorded or {}).get(gpu.id, gpu.uuid)
-        if before != gpu.uuid:
-            reason = f"device {gpu.id} was {before} when it was allocated, and is {gpu.uuid} now"
-            excluded[before] = reason
-        if reason is not None:
-            excluded.setdefault(gpu.uuid, reason)
-    return NodeInventory(node, gpus, {uuid: excluded[uuid] for uuid in sorted(excluded)}, tuple(trouble))
+        excluded |= _out_of_counters(newest)
+    return NodeInventory(gpus, frozenset(excluded))
 
 
 def newest_generation(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -147,44 +120,19 @@ def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedGpu]:
                 yield PublishedGpu(id_of(item, device), uuid, device)
 
 
-def _taken(slices: Iterable[ResourceSlice], taken: Mapping[DeviceId, str]) -> dict[str, str]:
-    """Return the GPUs of which a claim holds all or a part."""
-    excluded = dict[str, str]()
-    for item in slices:
-        for device in item.spec.devices or ():
-            claim = taken.get(id_of(item, device))
-            if claim is not None and device.gpu is not None:
-                what = "it" if device.is_whole else f"its part {device.name}"
-                excluded[device.gpu] = f"ResourceClaim {claim} holds {what}"
-    return excluded
-
-
-def _out_of_counters(slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]) -> dict[str, str]:
-    """Return the GPUs that share a counter which does not suffice for all GPUs that are free, and for what is taken."""
-    published = [(id_of(item, device), device) for item in slices for device in item.spec.devices or ()]
-    counted = [device for key, device in published if device.consumes_counters and device.is_whole and key not in taken]
-    if not counted:
-        return {}
-    held = [device for key, device in published if key in taken]
+def _out_of_counters(slices: Sequence[ResourceSlice]) -> set[str]:
+    """Return the GPUs that share a counter which does not suffice for all GPUs, or whose counters cannot be read."""
+    devices = (device for item in slices for device in item.spec.devices or () if device.is_whole)
+    counted = [(device.gpu, device) for device in devices if device.consumes_counters and device.gpu]
     try:
-        limits, used = capacity(slices), consumption([*held, *counted])
+        limits, used = capacity(slices), consumption(device for _, device in counted)
         short = {counter for counter, amount in used.items() if amount > limits.get(counter, Fraction(0))}
-        consumers = {device.gpu: consumption([device]).keys() & short for device in counted}
+        return {gpu for gpu, device in counted if consumption([device]).keys() & short}
     except ValueError:
-        return {device.gpu: "its counters cannot be read" for device in counted if device.gpu}
-    return {
-        gpu: f"counter {min(counters)[0]}/{min(counters)[1]} does not suffice"
-        for gpu, counters in consumers.items()
-        if gpu and counters
-    }
+        return {gpu for gpu, _ in counted}
 
 
-def _unsuitable(device: Device) -> str | None:
-    """Return why a GPU is never allocated as a whole."""
-    if device.binding_conditions:
-        return "it has binding conditions, which are not supported"
-    if device.allow_multiple_allocations:
-        return "several claims may share it, which is not supported"
-    if any(consumed.compatibility_groups for consumed in device.consumes_counters or ()):
-        return "it has compatibility groups, which are not supported"
-    return None
+def _is_unsuitable(device: Device) -> bool:
+    """Whether a GPU is never allocated as a whole: it has binding conditions or groups, or several claims may share it."""
+    groups = any(consumed.compatibility_groups for consumed in device.consumes_counters or ())
+    return bool(device.binding_conditions or device.allow_multiple_allocations or groups)

@@ -36,8 +36,6 @@ _OPERATORS: Final = ("", "Equal", "Exists")
 class DeviceRequest:
     """So many GPUs for one request of one claim."""
 
-    claim: str
-    """Namespace and name."""
     claim_uid: str
     name: str
     """As the results of an allocation have it: `gpus`, or `gpus/large` of an alternative."""
@@ -45,11 +43,12 @@ class DeviceRequest:
     selectors: tuple[str, ...] = ()
     """CEL expressions, those of the class first; each device has to match all."""
     tolerations: tuple[DeviceToleration, ...] = ()
+    """Are written into the allocation, so that a later taint ends no pod. GPUs with taints are not planned at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class DemandOption:
-    """One way to meet all claims of a pod. All of its requests accept the same devices."""
+class DeviceDemand:
+    """What all claims of a pod request of our class. All of its requests accept the same devices."""
 
     requests: tuple[DeviceRequest, ...]
     match_attributes: tuple[str, ...] = ()
@@ -64,33 +63,6 @@ class DemandOption:
     def selectors(self) -> tuple[str, ...]:
         """Expressions that every device has to match."""
         return self.requests[0].selectors
-
-    @property
-    def tolerations(self) -> tuple[DeviceToleration, ...]:
-        """Tolerations for taints of every device."""
-        return self.requests[0].tolerations
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceDemand:
-    """What a pod requests of our class."""
-
-    options: tuple[DemandOption, ...]
-    """The preferred one first, at most `MAX_ALTERNATIVES`; the next one counts where no node has room for those before."""
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedDemand:
-    """A claim that cannot be allocated as it is written."""
-
-    claim: str
-    """Namespace and name."""
-    field: str
-    """Path within the claim, as `spec.devices.requests[0].exactly.allocationMode`."""
-    reason: str
-
-    def __str__(self) -> str:
-        return f"ResourceClaim {self.claim}: {self.field}: {self.reason}"
 
 
 class _Expressions:
@@ -134,36 +106,30 @@ def is_ours(claim: ResourceClaim) -> bool:
     return any(_names_our_class(request) for request in _listed(claim.spec.devices, "requests"))
 
 
-def read_demand(
-    claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors
-) -> DeviceDemand | RefusedDemand | None:
-    """Read what all claims of one pod request of our class.
+def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors) -> DeviceDemand:
+    """Read what claims request; raises `RequestError` with the path within the claim that cannot be met.
 
     Args:
-        claims: All claims of the pod, those of other drivers, too.
+        claims: All claims of one pod that are of our class, at least one; those that have an allocation count like others.
         device_class: Ours.
         selectors: Compiles expressions.
 
-    Returns:
-        `None` where no claim is of our class. Claims that have an allocation count like others.
-
     """
-    ours = [claim for claim in claims if is_ours(claim)]
-    options, expressions = list[DemandOption](), _Expressions(selectors)
-    for claim in ours:
+    demands, expressions = list[DeviceDemand](), _Expressions(selectors)
+    for claim in claims:
         try:
-            more = _options(claim, _of_class(device_class), expressions)
-            options = _with(options, more) if options else more
+            demands.append(_of_claim(claim, _of_class(device_class), expressions))
+            demand = _together(demands)
         except RefusedField as refused:
-            return RefusedDemand(claim.name, refused.field, refused.reason)
-    return DeviceDemand(tuple(options)) if options else None
+            raise RequestError(f"ResourceClaim {claim.name}", str(refused)) from None
+    return demand
 
 
-def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], option: DemandOption, resource: str) -> Pod:
+def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], gpus: int, resource: str) -> Pod:
     """Return the pod as if its first container requested the GPUs of its claims by our resource, for the planner to read.
 
-    It has the annotations of its claims of our class, which a controller copies from templates. An annotation of the pod
-    counts before a claim's.
+    It has the annotations of these claims, which a controller copies from templates. An annotation of the pod counts before a
+    claim's.
 
     Raises `RequestError` for a pod that also requests the resource, and where claims contradict each other.
     """
@@ -174,17 +140,17 @@ def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], option: DemandOption, 
     ):
         raise RequestError(resource, "requested in addition to a ResourceClaim of our class")
     first, *others = pod.spec.containers
-    limits = {**(first.resources.limits or {}), resource: str(option.gpus)}
+    limits = {**(first.resources.limits or {}), resource: str(gpus)}
     first = replace(first, resources=ResourceRequirements(limits, first.resources.requests))
     metadata = replace(pod.metadata, annotations=annotations_of(pod, claims))
     return replace(pod, metadata=metadata, spec=replace(pod.spec, containers=[first, *others]))
 
 
 def annotations_of(pod: Pod, claims: Iterable[ResourceClaim]) -> dict[str, str]:
-    """Return the pod's annotations and ours of its claims of our class; raises `RequestError` where two claims disagree."""
+    """Return the pod's annotations and ours of its claims; raises `RequestError` where two claims disagree."""
     of_pod = pod.metadata.annotations or {}
     merged = dict[str, str]()
-    for claim in filter(is_ours, claims):
+    for claim in claims:
         for key, value in (claim.metadata.annotations or {}).items():
             if not key.startswith(keys.USER_PREFIX) or key in of_pod:
                 continue
@@ -212,24 +178,18 @@ def _of_class(device_class: DeviceClass) -> tuple[str, ...]:
     return tuple(expression for expression in expressions if expression != MATCHES_NOTHING)
 
 
-def _options(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> list[DemandOption]:
-    """Return the ways to meet one claim."""
+def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> DeviceDemand:
+    """Return what one claim requests."""
     devices = read_devices(claim)
-    requests = devices.requests or []
-    if len(requests) > 1 and any(request.first_available for request in requests):
-        raise RefusedField("spec.devices.requests", "firstAvailable is supported for a pod's only request")
-    listed = [_ways(f"spec.devices.requests[{at}]", request) for at, request in enumerate(requests)]
+    ways = [_way(f"spec.devices.requests[{at}]", request) for at, request in enumerate(devices.requests or ())]
     attributes = _match_attributes(devices)
     for at, configuration in enumerate(devices.config or ()):
         if configuration.opaque is None:
             raise RefusedField(f"spec.devices.config[{at}]", "this kind of configuration is not known")
-    read = [[_read(claim, *way, of_class, expressions) for way in ways] for ways in listed]
-    alone = [DemandOption((request,), attributes) for request in read[0]]
-    options = alone if len(read) == 1 else [DemandOption(tuple(ways[0] for ways in read), attributes)]
-    fitting = [_checked(option, "spec.devices.requests") for option in options if option.gpus <= MAX_DEVICES]
-    if not fitting:
+    demand = DeviceDemand(tuple(_read(claim, *way, of_class, expressions) for way in ways), attributes)
+    if demand.gpus > MAX_DEVICES:
         raise RefusedField("spec.devices.requests", f"more than {MAX_DEVICES} devices")
-    return fitting
+    return demand
 
 
 def read_devices(claim: ResourceClaim) -> DeviceClaim:
@@ -241,13 +201,15 @@ def read_devices(claim: ResourceClaim) -> DeviceClaim:
         raise RefusedField(f"spec.devices{path.rstrip('`')}", reason) from None
 
 
-def _ways(path: str, request: RequestSpec) -> list[tuple[str, str, Exactly | FirstAvailable]]:
-    """Return path, name and text of what a request would have, in the order of preference."""
+def _way(path: str, request: RequestSpec) -> tuple[str, str, Exactly | FirstAvailable]:
+    """Return path, name and text of what a request would have."""
     if request.exactly is not None and not request.first_available:
-        return [(f"{path}.exactly", request.name, request.exactly)]
+        return f"{path}.exactly", request.name, request.exactly
     if request.first_available and request.exactly is None:
-        alternatives = enumerate(request.first_available)
-        return [(f"{path}.firstAvailable[{at}]", f"{request.name}/{way.name}", way) for at, way in alternatives]
+        if len(request.first_available) > 1:
+            raise RefusedField(f"{path}.firstAvailable", "several alternatives are not supported")
+        (alternative,) = request.first_available
+        return f"{path}.firstAvailable[0]", f"{request.name}/{alternative.name}", alternative
     raise RefusedField(path, "neither exactly nor firstAvailable")
 
 
@@ -282,9 +244,7 @@ def _read(
     count = way.count or 1
     if count < 0:
         raise RefusedField(f"{path}.count", f"{count} devices")
-    return DeviceRequest(
-        claim.name, claim.metadata.uid, name, count, (*of_class, *of_request), tuple(way.tolerations or ())
-    )
+    return DeviceRequest(claim.metadata.uid, name, count, (*of_class, *of_request), tuple(way.tolerations or ()))
 
 
 def _match_attributes(devices: DeviceClaim) -> tuple[str, ...]:
@@ -301,18 +261,11 @@ def _match_attributes(devices: DeviceClaim) -> tuple[str, ...]:
     return tuple(attributes)
 
 
-def _with(options: list[DemandOption], more: list[DemandOption]) -> list[DemandOption]:
-    """Return what a pod requests by one more claim."""
-    if len(options) > 1 or len(more) > 1:
-        raise RefusedField("spec.devices.requests", "firstAvailable is supported for a pod's only request")
-    if options[0].match_attributes or more[0].match_attributes:
+def _together(demands: Sequence[DeviceDemand]) -> DeviceDemand:
+    """Return what the claims of a pod request together: the same of every device."""
+    if len(demands) > 1 and any(demand.match_attributes for demand in demands):
         raise RefusedField("spec.devices.constraints", "supported for a pod's only claim of our class")
-    return [_checked(DemandOption((*options[0].requests, *more[0].requests)), "spec.devices.requests")]
-
-
-def _checked(option: DemandOption, path: str) -> DemandOption:
-    """Return a way whose requests accept the same devices."""
-    kinds = {(frozenset(request.selectors), frozenset(request.tolerations)) for request in option.requests}
-    if len(kinds) > 1:
-        raise RefusedField(path, "all requests of a pod need the same selectors and tolerations")
-    return option
+    requests = tuple(request for demand in demands for request in demand.requests)
+    if len({frozenset(request.selectors) for request in requests}) > 1:
+        raise RefusedField("spec.devices.requests", "all requests of a pod need the same selectors")
+    return DeviceDemand(requests, demands[0].match_attributes)

@@ -1,7 +1,7 @@
 """Checks an allocation against all that it has to agree with, just before it is written: the API server checks almost nothing.
 
-It reads claim and slices by itself, so that it does not repeat faults of the code that allocates. Only configuration and node
-selector come from there.
+It reads claim and slices by itself, so that it does not repeat faults of the code that allocates. Only configuration, tolerations
+and node selector come from there.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from extender.cluster.objects.devices import DRIVER, ResourceClaim, ResourceSlice
-from extender.features.dra.allocation import configuration, node_selector
+from extender.cluster.objects.constraints import tolerates
+from extender.cluster.objects.devices import DRIVER, Device, DeviceTaint, ResourceClaim, ResourceSlice
+from extender.cluster.objects.kinds import Toleration
+from extender.features.dra.allocation import as_written, configuration, node_selector
 from extender.features.dra.claim_spec import MATCHES_NOTHING, MAX_DEVICES, DeviceClass, Exactly, FirstAvailable
-from extender.features.dra.eligibility import intolerable, matches_all, value_of
+from extender.features.dra.eligibility import matches_all, value_of
 from extender.features.dra.inventory import (
     DeviceId,
     PublishedGpu,
@@ -187,19 +187,21 @@ def _suitability(
     of_class: Sequence[str],
     selectors: Selectors,
 ) -> Iterator[str]:
-    written = [
-        {name: value for name, value in msgspec.to_builtins(toleration).items() if value not in ("", None)}
-        for toleration in way.tolerations or ()
-    ]
-    if result.get("tolerations", []) != written:
+    if result.get("tolerations", []) != as_written(way.tolerations or ()):
         yield f"the tolerations of {gpu.id} are not those of request {result['request']}"
-    taint = intolerable(gpu.device, way.tolerations or ())
+    taint = _intolerable(gpu.device, way.tolerations or ())
     if taint is not None:
         yield f"{gpu.id} has the taint {taint}"
     of_request = [selector.cel.expression for selector in way.selectors or ()]
     expressions = [expression for expression in of_class if expression != MATCHES_NOTHING] + of_request
     if not matches_all(expressions, gpu, selectors):
         yield f"{gpu.id} does not match the selectors of request {result['request']}"
+
+
+def _intolerable(device: Device, tolerations: Iterable[Toleration]) -> DeviceTaint | None:
+    """Return the first taint that keeps pods with these tolerations away."""
+    taints = (taint for taint in device.taints or () if taint.keeps_pods_away)
+    return next((taint for taint in taints if not any(tolerates(one, taint) for one in tolerations)), None)
 
 
 def _constraints(

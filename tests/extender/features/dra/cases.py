@@ -199,15 +199,8 @@ ALLOCATIONS: Final[dict[str, Json]] = {
         "claims": [
             claim(
                 "a",
-                {
-                    "name": "gpus",
-                    "firstAvailable": [
-                        alternative(1, "hopper", f'{GPU}.architecture == "Hopper"'),
-                        alternative(2, "ampere", f'{GPU}.architecture == "Ampere"'),
-                    ],
-                },
+                {"name": "gpus", "firstAvailable": [alternative(2, "ampere", f'{GPU}.architecture == "Ampere"')]},
                 config=[
-                    {"requests": ["gpus/hopper"], **opaque(of="hopper")},
                     {"requests": ["gpus/ampere"], **opaque(of="ampere")},
                     {"requests": ["gpus"], **opaque(of="any")},
                 ],

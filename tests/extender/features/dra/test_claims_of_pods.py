@@ -92,7 +92,7 @@ def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_ta
 def test_pods_that_name_a_claim_are_read_again_one_after_the_other() -> None:
     """Any number of pods may name it, so the watch does not wait for them."""
     site = ClaimSite(1, Random(0))
-    state, refused = site.replica.state, list[bool]()
+    state, refused = site.replica.state, list[int]()
     for name in "abc":
         spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "gpus", "resourceClaimName": "ours"}]}
         state.pods.changed(

@@ -11,9 +11,9 @@ import pytest
 from extender.cluster.objects.devices import DRIVER, Device, ResourceClaim
 from extender.features.dra.allocation import ClaimAllocation, allocate
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.eligibility import choices
-from extender.features.dra.inventory import DeviceId, read_inventory
-from extender.features.dra.requests import DeviceDemand, read_demand
+from extender.features.dra.eligibility import suitable_sets
+from extender.features.dra.inventory import DeviceId, id_of, read_inventory
+from extender.features.dra.requests import read_demand
 from extender.features.dra.selectors import SelectorFailed, Selectors, UnreadableSelector
 from extender.features.dra.validate import validate
 from tests.dra import Json, read_claim, read_slice
@@ -81,16 +81,27 @@ def test_the_validator_accepts_what_is_allocated(name: str) -> None:
 
 
 def first_fit(case: Json) -> tuple[ClaimAllocation, ...]:
-    """Allocate the claims of a case from the first GPUs that fit."""
+    """Allocate the claims of a case from the first GPUs that fit; with tolerations also from those with taints."""
     claims, selectors = read_claims(case), Selectors()
     demand = read_demand(claims, read_class(case), selectors)
-    assert isinstance(demand, DeviceDemand), demand
-    inventory = read_inventory(NODE, read_slices(case), taken(case))
-    for option in demand.options:
-        for uuids in choices(option, inventory, selectors).sets:
-            gpus = [gpu for gpu in inventory.gpus.values() if gpu.uuid in uuids][: option.gpus]
-            return allocate(option, claims, read_class(case), NODE, gpus, TIMESTAMP)
+    inventory, held, tolerates = (
+        read_inventory(NODE, read_slices(case)),
+        held_gpus(case),
+        demand.requests[0].tolerations,
+    )
+    free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
+    for uuids in suitable_sets(demand, inventory, selectors):
+        gpus = [gpu for gpu in free if gpu.uuid in uuids]
+        if len(gpus) >= demand.gpus:
+            return allocate(demand, claims, read_class(case), NODE, gpus[: demand.gpus], TIMESTAMP)
     return ()
+
+
+def held_gpus(case: Json) -> set[str | None]:
+    """Return the GPUs of which others hold all or a part."""
+    held = taken(case)
+    devices = ((id_of(item, device), device) for item in read_slices(case) for device in item.spec.devices or ())
+    return {device.gpu for key, device in devices if key in held}
 
 
 def read_claims(case: Json) -> list[ResourceClaim]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -9,10 +10,10 @@ import pytest
 
 from extender.cluster.objects.kinds import Pod
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import DeviceDemand, RefusedDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, read_claim, waiting
-from tests.extender.features.dra.cases import GPU, alternative, claim, device_class, exactly
+from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly
 from topology.annotations import keys
 from topology.errors import RequestError
 
@@ -20,7 +21,7 @@ SELECTORS: Final = Selectors()
 H100: Final = f'{GPU}.productName.contains("H100")'
 
 
-def demand(*claims: Json, of: Json | None = None) -> DeviceDemand | RefusedDemand | None:
+def demand(*claims: Json, of: Json | None = None) -> DeviceDemand:
     ours = msgspec.convert(of or device_class(), DeviceClass)
     return read_demand([read_claim(item) for item in claims], ours, SELECTORS)
 
@@ -33,46 +34,34 @@ def nic() -> Json:
     return {"name": "nic", "exactly": {"deviceClassName": "nics.example.com", "count": 1}}
 
 
-def test_a_pod_without_claims_of_our_class_is_not_ours() -> None:
-    """Claims of other drivers are kube-scheduler's business, and so is one that is not written yet."""
-    assert demand(claim("nic", nic()), waiting("empty")) is None
-
-
-def test_the_counts_of_all_claims_of_our_class_are_added() -> None:
-    """A claim of another driver is left to kube-scheduler."""
-    answer = demand(claim("a", exactly(2, "first"), exactly(1, "second")), claim("nic", nic()), claim("b", exactly(4)))
-    assert isinstance(answer, DeviceDemand)
-    (option,) = answer.options
-    assert option.gpus == 7
-    assert [(request.claim, request.name, request.count) for request in option.requests] == [
-        ("ml/a", "first", 2),
-        ("ml/a", "second", 1),
-        ("ml/b", "gpus", 4),
+def test_the_counts_of_all_claims_are_added() -> None:
+    answer = demand(claim("a", exactly(2, "first"), exactly(1, "second")), claim("b", exactly(4)))
+    assert answer.gpus == 7
+    assert [(request.claim_uid, request.name, request.count) for request in answer.requests] == [
+        ("uid-a", "first", 2),
+        ("uid-a", "second", 1),
+        ("uid-b", "gpus", 4),
     ]
 
 
-def test_alternatives_are_options_in_their_order() -> None:
-    """Each has the name that results have."""
-    answer = demand(claim("a", first(alternative(4, "large", H100), alternative(8, "small"))))
-    assert isinstance(answer, DeviceDemand)
-    assert [(option.gpus, option.requests[0].name, option.selectors) for option in answer.options] == [
-        (4, "gpus/large", (H100,)),
-        (8, "gpus/small", ()),
+def test_a_single_alternative_is_a_request() -> None:
+    """It has the name that results have."""
+    answer = demand(claim("a", first(alternative(4, "large", H100))))
+    assert [(request.name, request.count, request.selectors) for request in answer.requests] == [
+        ("gpus/large", 4, (H100,))
     ]
-
-
-def test_an_alternative_that_no_claim_can_hold_is_passed_over() -> None:
-    """The API server takes no allocation of more than 32 devices."""
-    answer = demand(claim("a", first(alternative(33, "too-many"), alternative(8, "small"))))
-    assert isinstance(answer, DeviceDemand)
-    assert [option.gpus for option in answer.options] == [8]
 
 
 def test_selectors_of_the_class_count_for_every_request() -> None:
     """All but the one that keeps kube-scheduler away."""
     answer = demand(claim("a", exactly(1, "gpus", f"{GPU}.index > 1")), of=device_class(H100))
-    assert isinstance(answer, DeviceDemand)
-    assert answer.options[0].selectors == (H100, f"{GPU}.index > 1")
+    assert answer.selectors == (H100, f"{GPU}.index > 1")
+
+
+def test_requests_of_a_pod_may_have_different_tolerations() -> None:
+    """These only say what later taints may do: GPUs with taints are planned for nobody."""
+    answer = demand(claim("a", exactly(1, "a", tolerations=[TOLERATION]), exactly(1, "b")))
+    assert [len(request.tolerations) for request in answer.requests] == [1, 0]
 
 
 REQUEST = "spec.devices.requests[0]"
@@ -83,10 +72,11 @@ REQUEST = "spec.devices.requests[0]"
     [
         ([exactly(1), nic()], "spec.devices.requests[1].exactly.deviceClassName", "nics.example.com in a claim of"),
         (
-            [first(alternative(1, "ours"), {**nic()["exactly"], "name": "other"})],
-            f"{REQUEST}.firstAvailable[1].deviceClassName",
+            [first({**nic()["exactly"], "name": "other"}), exactly()],
+            f"{REQUEST}.firstAvailable[0].deviceClassName",
             "nics.example.com in a claim of",
         ),
+        ([first(alternative(1, "a"), alternative(2, "b"))], f"{REQUEST}.firstAvailable", "several alternatives"),
         ([exactly(allocationMode="All", count=0)], f"{REQUEST}.exactly.allocationMode", "All is not supported"),
         ([exactly(allocationMode="Some")], f"{REQUEST}.exactly.allocationMode", "Some is not supported"),
         ([exactly(adminAccess=True)], f"{REQUEST}.exactly.adminAccess", "not supported"),
@@ -124,17 +114,15 @@ REQUEST = "spec.devices.requests[0]"
             f"{REQUEST}.exactly.tolerations[0].operator",
             "Maybe is not known",
         ),
-        ([exactly(1, "a", H100), exactly(1, "b")], "spec.devices.requests", "the same selectors and tolerations"),
-        ([first(alternative(1, "a")), exactly()], "spec.devices.requests", "a pod's only request"),
+        ([exactly(1, "a", H100), exactly(1, "b")], "spec.devices.requests", "the same selectors"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(devices: list[Json], field: str, reason: str) -> None:
     """The sentence names claim and field."""
-    answer = demand(claim("a", *devices))
-    assert isinstance(answer, RefusedDemand)
-    assert (answer.claim, answer.field) == ("ml/a", field)
-    assert reason in answer.reason
-    assert str(answer).startswith(f"ResourceClaim ml/a: {field}: ")
+    with pytest.raises(RequestError) as refused:
+        demand(claim("a", *devices))
+    assert str(refused.value).startswith(f"ResourceClaim ml/a: {field}: ")
+    assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -148,29 +136,28 @@ def test_what_cannot_be_evaluated_is_refused(devices: list[Json], field: str, re
 )
 def test_other_constraints_and_configuration_are_refused(devices: dict[str, Any], field: str) -> None:
     """Only `matchAttribute` of all requests, and opaque configuration."""
-    answer = demand(claim("a", exactly(1, "a"), exactly(1, "b"), **devices))
-    assert isinstance(answer, RefusedDemand)
-    assert answer.field == field
+    with pytest.raises(RequestError, match=re.escape(f"ResourceClaim ml/a: {field}: ")):
+        demand(claim("a", exactly(1, "a"), exactly(1, "b"), **devices))
 
 
-def test_two_claims_have_neither_constraints_nor_alternatives() -> None:
+def test_two_claims_have_no_constraints() -> None:
     """One set of GPUs could not be shared out without a search."""
     constrained = claim("a", exactly(), constraints=[{"matchAttribute": "x.org/y"}])
-    for other in (constrained, claim("b", first(alternative(1, "a"), alternative(2, "b")))):
-        assert isinstance(demand(claim("c", exactly()), other), RefusedDemand)
+    for claims in ((claim("b", exactly()), constrained), (constrained, claim("b", exactly()))):
+        with pytest.raises(RequestError, match=r"spec\.devices\.constraints: supported for a pod's only claim"):
+            demand(*claims)
 
 
 def test_a_class_that_kube_scheduler_could_allocate_from_is_refused() -> None:
     """Then there would be two planners for one GPU."""
-    answer = demand(claim("a", exactly()), of={"metadata": {}, "spec": {"selectors": []}})
-    assert isinstance(answer, RefusedDemand)
-    assert "kube-scheduler" in answer.reason
+    with pytest.raises(RequestError, match="kube-scheduler"):
+        demand(claim("a", exactly()), of={"metadata": {}, "spec": {"selectors": []}})
 
 
 def test_any_mention_of_our_class_makes_a_claim_ours() -> None:
     """Otherwise a claim that is mixed would be ignored, and not refused."""
     assert is_ours(read_claim(claim("a", nic(), first({"name": "x", **exactly()["exactly"]}))))
-    assert not is_ours(read_claim(claim("a", nic())))
+    assert not any(is_ours(read_claim(item)) for item in (claim("a", nic()), waiting("empty")))
 
 
 def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[str, str] | None = None) -> Pod:
@@ -180,9 +167,7 @@ def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[s
     items = [claim(str(at), exactly(2)) for at, _ in enumerate(claims)]
     for item, written in zip(items, claims, strict=True):
         item["metadata"]["annotations"] = written
-    answer = demand(*items)
-    assert isinstance(answer, DeviceDemand)
-    return as_gpu_pod(pod, [read_claim(item) for item in items], answer.options[0], keys.GPU_RESOURCE)
+    return as_gpu_pod(pod, [read_claim(item) for item in items], 2 * len(items), keys.GPU_RESOURCE)
 
 
 def test_the_planner_reads_a_pod_with_the_annotations_of_its_claims() -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from extender.cluster.objects.devices import DRIVER
 from extender.features.dra.allocation import allocate
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.eligibility import choices
+from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.inventory import DeviceId, read_inventory
-from extender.features.dra.requests import DeviceDemand, read_demand
+from extender.features.dra.requests import read_demand
 from extender.features.dra.selectors import Selectors
 from extender.features.dra.validate import InvalidAllocation, validate
 from tests.dra import Json, gpu, mig, read_claim, read_slice, resource_slice
-from tests.extender.features.dra.cases import GPU, NODE, TAINT, claim, device_class, exactly, opaque
+from tests.extender.features.dra.cases import GPU, NODE, TAINT, TOLERATION, claim, device_class, exactly, opaque
 
 SELECTORS: Final = Selectors()
 TIMESTAMP: Final = "2026-11-29T12:00:00Z"
@@ -67,13 +67,13 @@ def situation(
     held = {DeviceId(DRIVER, NODE, f"gpu-{at}"): OTHER for at in taken}
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
     demand = read_demand([read], ours, SELECTORS)
-    assert isinstance(demand, DeviceDemand)
-    inventory, option = read_inventory(NODE, [read_slice(item) for item in slices], held), demand.options[0]
-    sets = choices(option, inventory, SELECTORS).sets
-    if not sets:
+    inventory = read_inventory(NODE, [read_slice(item) for item in slices])
+    (suitable,) = suitable_sets(demand, inventory, SELECTORS)
+    free = sorted(suitable - {f"GPU-{at}" for at in taken})
+    if len(free) < demand.gpus:
         return None
-    uuids = choose(sorted(sets[0]))[: option.gpus]
-    (allocated,) = allocate(option, [read], ours, NODE, [inventory.gpus[uuid] for uuid in uuids], TIMESTAMP)
+    uuids = choose(free)[: demand.gpus]
+    (allocated,) = allocate(demand, [read], ours, NODE, [inventory.gpus[uuid] for uuid in uuids], TIMESTAMP)
     return Situation(item, deepcopy(dict(allocated.status)), uuids, slices, of, taken=held)
 
 
@@ -104,6 +104,18 @@ def _of_allocation(name: str, value: Any) -> Callable[[Situation], None]:
 def _device(**changes: Any) -> Callable[[Situation], None]:
     """Change what the driver publishes of the first device that is allocated."""
     return lambda made: made.slices[0]["spec"]["devices"][1].update(changes)
+
+
+def _tolerated(*taints: Json) -> Callable[[Situation], None]:
+    """Let the first request have a toleration, and the first device that is allocated have these taints."""
+
+    def change(made: Situation) -> None:
+        made.claim["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [TOLERATION]
+        for result in made.results[:2]:
+            result["tolerations"] = [TOLERATION]
+        _device(taints=[*taints])(made)
+
+    return change
 
 
 def _attribute(name: str, value: Json) -> Callable[[Situation], None]:
@@ -157,6 +169,8 @@ MUTANTS: Final[dict[str, tuple[Callable[[Situation], object], str]]] = {
     "a device with another UUID": (_attribute("uuid", {"string": "GPU-new"}), "the ledger names"),
     "a MIG device": (_attribute("parentUUID", {"string": "GPU-1"}), "no whole GPU"),
     "a device that is tainted": (_device(taints=[TAINT]), "has the taint gpu.nvidia.com/xid"),
+    "a taint that is not the tolerated one": (_tolerated({**TAINT, "key": "y"}), "has the taint y"),
+    "a taint of another effect": (_tolerated({**TAINT, "effect": "NoSchedule"}), "has the taint gpu"),
     "a device with conditions": (_device(bindingConditions=["x.org/y"]), "no device that is allocated whole"),
     "a device of which a part is taken": (_part_is_taken, "which is GPU-1 or a part of it"),
     "a counter that is used up": (_counter_is_used_up, "counter a/b does not suffice"),
@@ -201,6 +215,13 @@ MUTANTS: Final[dict[str, tuple[Callable[[Situation], object], str]]] = {
 def test_what_the_mutants_start_from_is_accepted() -> None:
     """Otherwise they would prove nothing."""
     one().check()
+
+
+def test_taints_that_a_request_tolerates_keep_nobody_away() -> None:
+    """They may have come since the GPUs were planned. Those without effect keep nobody away either."""
+    made = one()
+    _tolerated(TAINT, {"key": "x", "effect": "None"})(made)
+    made.check()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
