@@ -80,6 +80,8 @@ class ResourceClaims:
         """Why claims are not read, where they should be."""
         self.allocated_here: Callable[[ResourceClaim], bool] | None = None
         """Whether a feature allocates a claim; `None`: there is no such feature, and nodes of DRA are closed."""
+        self.trimmed: Callable[[ResourceClaim], ResourceClaim] = lambda claim: claim
+        """Returns what the feature reads of a claim that it allocates."""
         self.hearers: list[Hearer[ResourceClaim]] = []
         """Features that keep whole claims; they hear of each change after this cache has."""
         self._touched = touched
@@ -98,7 +100,7 @@ class ResourceClaims:
         """Return what is read of a claim later; of most that is next to nothing."""
         if self.allocated_here is None:
             return lean_claim(claim)
-        return claim if self.allocated_here(claim) else lean_claim(claim, with_owners=True)
+        return self.trimmed(claim) if self.allocated_here(claim) else lean_claim(claim, with_owners=True)
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all claims that exist."""

@@ -87,6 +87,8 @@ class ClaimSpec(msgspec.Struct, frozen=True):
 
     devices: dict[str, object] | None = None
     """As it is written: the feature that allocates claims reads it, and refuses what it does not know."""
+    json_bytes: int = 0
+    """Of a claim that is too large to be kept: it has lost all of its devices but the class."""
 
 
 class ResourceClaim(msgspec.Struct, frozen=True):

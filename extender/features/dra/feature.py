@@ -22,7 +22,7 @@ from extender.features.dra.allocations import AllocationOutcome, Allocations
 from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
-from extender.features.dra.requests import is_ours
+from extender.features.dra.requests import is_ours, trimmed
 from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
 from extender.kit.backoff import Backoff, Pauses
@@ -87,7 +87,7 @@ class Dra(Feature):
         self.openings.steps.append(self.allocations)
         self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
-        claims.allocated_here = is_ours
+        claims.allocated_here, claims.trimmed = is_ours, trimmed
         claims.hearers.append(self.demands.claims)
         claims.slices.hearers.append(slices)
         claimed.reader, claimed.fits = self.demands.read, self.demands.fits

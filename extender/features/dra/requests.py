@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.devices import ClaimMeta, ClaimSpec, ResourceClaim
 from extender.cluster.objects.kinds import Pod, ResourceRequirements
 from extender.features.dra.cel_source import MAX_COST, MAX_TOKENS
 from extender.features.dra.claim_spec import (
@@ -29,6 +29,8 @@ from topology.errors import RequestError
 
 MAX_EXPRESSIONS: Final = 8
 """Distinct selectors of a pod."""
+MAX_CLAIM_BYTES: Final = 64 * 1024
+"""Of a claim's JSON that is kept, but for finalizers; that of a larger one is not, and the claim is refused."""
 _OPERATORS: Final = ("", "Equal", "Exists")
 
 
@@ -104,6 +106,31 @@ class RefusedField(Exception):
 def is_ours(claim: ResourceClaim) -> bool:
     """Whether any request of the claim names our class; the claim may still be refused."""
     return any(_names_our_class(request) for request in _listed(claim.spec.devices, "requests"))
+
+
+def trimmed(claim: ResourceClaim) -> ResourceClaim:
+    """Return what is read of a claim of ours: without annotations of others, and without its devices where it is too large.
+
+    All finalizers stay, as they are written back with ours.
+    """
+    metadata = claim.metadata
+    kept = ClaimMeta(
+        metadata.name,
+        metadata.namespace,
+        metadata.uid,
+        metadata.resource_version,
+        deletion_timestamp=metadata.deletion_timestamp,
+        annotations={
+            key: value for key, value in (metadata.annotations or {}).items() if key.startswith(keys.USER_PREFIX)
+        },
+        owner_references=[owner for owner in metadata.owner_references or () if owner.controller],
+        finalizers=metadata.finalizers,
+    )
+    json_bytes = len(msgspec.json.encode((kept.annotations, claim.spec.devices)))
+    if json_bytes <= MAX_CLAIM_BYTES:
+        return replace(claim, metadata=kept)
+    of_our_class: dict[str, object] = {"requests": [{"exactly": {"deviceClassName": OUR_CLASS}}]}
+    return replace(claim, metadata=replace(kept, annotations=None), spec=ClaimSpec(of_our_class, json_bytes))
 
 
 def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors) -> DeviceDemand:
@@ -194,6 +221,9 @@ def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Exp
 
 def read_devices(claim: ResourceClaim) -> DeviceClaim:
     """Read what a claim requests; what is not known is refused, as it may speak against devices."""
+    if claim.spec.json_bytes:
+        reason = f"{claim.spec.json_bytes} bytes with our annotations, more than {MAX_CLAIM_BYTES}"
+        raise RefusedField("spec.devices", reason)
     try:
         return msgspec.convert(claim.spec.devices or {}, DeviceClaim)
     except msgspec.ValidationError as error:

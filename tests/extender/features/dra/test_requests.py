@@ -10,10 +10,10 @@ import pytest
 
 from extender.cluster.objects.kinds import Pod
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand, trimmed
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, read_claim, waiting
-from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly
+from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly, opaque
 from topology.annotations import keys
 from topology.errors import RequestError
 
@@ -158,6 +158,39 @@ def test_any_mention_of_our_class_makes_a_claim_ours() -> None:
     """Otherwise a claim that is mixed would be ignored, and not refused."""
     assert is_ours(read_claim(claim("a", nic(), first({"name": "x", **exactly()["exactly"]}))))
     assert not any(is_ours(read_claim(item)) for item in (claim("a", nic()), waiting("empty")))
+
+
+def test_of_a_claim_is_kept_what_is_read_of_it() -> None:
+    """Annotations are those of users to us, and the one owner is the pod."""
+    written = claim("a", exactly())
+    written["metadata"] |= {
+        "annotations": {keys.REQUIRED_AFFINITY: "nvlink", "example.com/x": "y" * 100_000},
+        "labels": {"app": "x"},
+        "ownerReferences": [{"kind": "Job", "uid": "j"}, {"kind": "Pod", "uid": "p", "controller": True}],
+        "finalizers": ["example.com/keep"],
+        "deletionTimestamp": "2026-11-29T12:00:00Z",
+    }
+    kept = trimmed(read_claim(written))
+    assert kept.metadata.annotations == {keys.REQUIRED_AFFINITY: "nvlink"}
+    assert (kept.pod, kept.metadata.labels, kept.metadata.finalizers) == ("p", None, ["example.com/keep"])
+    assert kept.metadata.deletion_timestamp
+    assert len(msgspec.json.encode(kept)) < 1000
+    assert kept.spec == read_claim(written).spec
+
+
+@pytest.mark.parametrize("where", ["annotation", "configuration"])
+def test_a_claim_that_is_too_large_to_be_kept_is_refused(where: str) -> None:
+    """It stays ours, so that the pod says why it waits; a withdrawal writes its finalizers back."""
+    parameters = "x" * 70_000 if where == "configuration" else ""
+    written = claim("a", exactly(), config=[opaque(text=parameters)])
+    written["metadata"] |= {"finalizers": ["example.com/keep"]}
+    if where == "annotation":
+        written["metadata"]["annotations"] = {keys.REQUIRED_AFFINITY: "x" * 70_000}
+    kept = trimmed(read_claim(written))
+    assert is_ours(kept) and kept.metadata.finalizers == ["example.com/keep"]
+    assert len(msgspec.json.encode(kept)) < 1000
+    with pytest.raises(RequestError, match=r"ResourceClaim ml/a: spec\.devices: 70\d{3} bytes .* more than 65536"):
+        read_demand([kept], msgspec.convert(device_class(), DeviceClass), SELECTORS)
 
 
 def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[str, str] | None = None) -> Pod:
