@@ -90,7 +90,8 @@ class Demands:
         except RequestError:
             return False
         free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
-        return any(free <= uuids for uuids in suitable_sets(devices, self.inventory(node), self.selectors))
+        sets = suitable_sets(devices, self.inventory(node), self.selectors, pod.key[0])
+        return any(free <= uuids for uuids in sets)
 
     def _demand(self, pod: Pod, ours: Sequence[ResourceClaim]) -> ClaimedDemand:
         if not ours:

@@ -9,7 +9,9 @@ from extender.features.dra.requests import DeviceDemand
 from extender.features.dra.selectors import SelectorFailed, Selectors
 
 
-def suitable_sets(demand: DeviceDemand, inventory: NodeInventory, selectors: Selectors) -> tuple[frozenset[str], ...]:
+def suitable_sets(
+    demand: DeviceDemand, inventory: NodeInventory, selectors: Selectors, namespace: str
+) -> tuple[frozenset[str], ...]:
     """Return sets of UUIDs, free or not: all GPUs of the pod come from one of them. Linear in devices and selectors.
 
     There is none on a node where a selector fails for a GPU: kube-scheduler would give up on the claim.
@@ -18,16 +20,16 @@ def suitable_sets(demand: DeviceDemand, inventory: NodeInventory, selectors: Sel
     try:
         for gpu in inventory.allocatable():
             values = tuple(value_of(gpu, attribute) for attribute in demand.match_attributes)
-            if None not in values and matches_all(demand.selectors, gpu, selectors):
+            if None not in values and matches_all(demand.selectors, gpu, selectors, namespace):
                 by_value.setdefault(values, set()).add(gpu.uuid)
     except SelectorFailed:
         return ()
     return tuple(map(frozenset, by_value.values()))
 
 
-def matches_all(expressions: Sequence[str], gpu: PublishedGpu, selectors: Selectors) -> bool:
-    """Whether all expressions match a GPU; raises `SelectorFailed`."""
-    return all(selectors.matches(expression, gpu.id.driver, gpu.device) for expression in expressions)
+def matches_all(expressions: Sequence[str], gpu: PublishedGpu, selectors: Selectors, namespace: str) -> bool:
+    """Whether all expressions of a namespace match a GPU; raises `SelectorFailed`."""
+    return all(selectors.matches(expression, gpu.id.driver, gpu.device, namespace) for expression in expressions)
 
 
 def value_of(gpu: PublishedGpu, attribute: str) -> tuple[str, object] | None:

@@ -70,8 +70,9 @@ class DeviceDemand:
 class _Expressions:
     """The distinct expressions of a pod, which are bounded together: each may have to be evaluated for each GPU."""
 
-    def __init__(self, selectors: Selectors) -> None:
+    def __init__(self, selectors: Selectors, namespace: str) -> None:
         self._selectors = selectors
+        self._namespace = namespace
         self._seen: set[str] = set()
         self._bytes = self._cost = self._tokens = 0
 
@@ -86,7 +87,7 @@ class _Expressions:
             )
             raise RefusedField(field, reason)
         try:
-            source = self._selectors.read(expression)
+            source = self._selectors.read(expression, self._namespace)
         except UnreadableSelector as error:
             raise RefusedField(field, str(error)) from None
         self._cost += source.cost
@@ -142,7 +143,7 @@ def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, sele
         selectors: Compiles expressions.
 
     """
-    demands, expressions = list[DeviceDemand](), _Expressions(selectors)
+    demands, expressions = list[DeviceDemand](), _Expressions(selectors, claims[0].metadata.namespace)
     for claim in claims:
         try:
             demands.append(_of_claim(claim, _of_class(device_class), expressions))

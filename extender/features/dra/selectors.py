@@ -15,7 +15,7 @@ import msgspec
 from extender.cluster.objects.devices import Attribute, Capacity, Device
 from extender.features.dra.cel_functions import NAMES, Calls, quantity, semver
 from extender.features.dra.cel_source import MAX_COST, CelSource, Kind, Reads, read_source
-from extender.kit.bounded import Bounded
+from extender.kit.fair_table import FairTable
 
 MAX_EXPRESSION_BYTES: Final = 4 * 1024
 """Kubernetes allows 10 KiB, which take too long to compile on the event loop."""
@@ -74,23 +74,26 @@ class _Program:
 
 
 class Selectors:
-    """Evaluates expressions; remembers answers by expression and by what it reads of a device."""
+    """Evaluates expressions; remembers answers by expression and by what it reads of a device.
+
+    Namespaces share what is remembered: one with many expressions has its own evaluated again.
+    """
 
     def __init__(self) -> None:
-        self._programs: Bounded[str, _Program | str] = Bounded(PROGRAMS_KEPT)
+        self._programs = FairTable[str, _Program | str](PROGRAMS_KEPT)
         """With the reasons why expressions cannot be read."""
-        self._answers: Bounded[bytes, bool | str] = Bounded(ANSWERS_KEPT)
+        self._answers = FairTable[bytes, bool | str](ANSWERS_KEPT)
 
-    def read(self, expression: str) -> CelSource:
-        """Return what is known of an expression from its text; raises `UnreadableSelector`."""
-        return self._program(expression).source
+    def read(self, expression: str, namespace: str) -> CelSource:
+        """Return what is known of an expression of a namespace from its text; raises `UnreadableSelector`."""
+        return self._program(expression, namespace).source
 
-    def matches(self, expression: str, driver: str, device: Device) -> bool:
-        """Evaluate one expression for one device.
+    def matches(self, expression: str, driver: str, device: Device, namespace: str) -> bool:
+        """Evaluate one expression of a namespace for one device.
 
         Raises `UnreadableSelector` or `SelectorFailed`.
         """
-        program = self._program(expression)
+        program = self._program(expression, namespace)
         try:
             view = _view(program.source, driver, device)
         except ValueError as error:
@@ -99,16 +102,16 @@ class Selectors:
         answer = self._answers.get(key)
         if answer is None:
             answer = program.evaluate(view)
-            self._answers.put(key, answer)
+            self._answers.put(key, namespace, answer)
         if isinstance(answer, str):
             raise SelectorFailed(f"device {device.name}: {answer}")
         return answer
 
-    def _program(self, expression: str) -> _Program:
+    def _program(self, expression: str, namespace: str) -> _Program:
         program = self._programs.get(expression)
         if program is None:
             program = _compile(expression)
-            self._programs.put(expression, program)
+            self._programs.put(expression, namespace, program)
         if isinstance(program, str):
             raise UnreadableSelector(program)
         return program

@@ -93,7 +93,7 @@ def _problems(
     if MATCHES_NOTHING not in of_class:
         yield "kube-scheduler allocates devices of our class, too"
     for result, gpu in zip(results, gpus, strict=True):
-        yield from _suitability(result, gpu, ways[result["request"]], of_class, selectors)
+        yield from _suitability(result, gpu, ways[result["request"]], of_class, selectors, claim.metadata.namespace)
     yield from _constraints(claim, results, gpus)
     expected = configuration(read_devices(claim), device_class, list(ways))
     if allocation["devices"].get("config", []) != expected:
@@ -186,6 +186,7 @@ def _suitability(
     way: Exactly | FirstAvailable,
     of_class: Sequence[str],
     selectors: Selectors,
+    namespace: str,
 ) -> Iterator[str]:
     if result.get("tolerations", []) != as_written(way.tolerations or ()):
         yield f"the tolerations of {gpu.id} are not those of request {result['request']}"
@@ -194,7 +195,7 @@ def _suitability(
         yield f"{gpu.id} has the taint {taint}"
     of_request = [selector.cel.expression for selector in way.selectors or ()]
     expressions = [expression for expression in of_class if expression != MATCHES_NOTHING] + of_request
-    if not matches_all(expressions, gpu, selectors):
+    if not matches_all(expressions, gpu, selectors, namespace):
         yield f"{gpu.id} does not match the selectors of request {result['request']}"
 
 

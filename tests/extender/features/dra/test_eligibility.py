@@ -14,7 +14,9 @@ from tests.extender.features.dra.cases import GPU, NODE
 
 def suitable(devices: list[Json], *selectors: str, match: tuple[str, ...] = ()) -> set[frozenset[str]]:
     demand = DeviceDemand((DeviceRequest("uid", "gpus", 1, selectors),), match)
-    return {*suitable_sets(demand, read_inventory(NODE, [read_slice(resource_slice(NODE, devices))]), Selectors())}
+    return {
+        *suitable_sets(demand, read_inventory(NODE, [read_slice(resource_slice(NODE, devices))]), Selectors(), "ml")
+    }
 
 
 def on_island(number: int, island: int | str | None) -> Json:

@@ -39,7 +39,7 @@ def test_selectors_are_evaluated_as_kubernetes_does(number: int) -> None:
         reference = REFERENCE["selectors"][number * len(DEVICES) + at]
         device = msgspec.convert(written, Device)
         try:
-            answer = str(selectors.matches(expression, DRIVER, device)).lower()
+            answer = str(selectors.matches(expression, DRIVER, device, "ml")).lower()
         except UnreadableSelector:
             answer = "unreadable"
         except SelectorFailed:
@@ -90,7 +90,7 @@ def first_fit(case: Json) -> tuple[ClaimAllocation, ...]:
         demand.requests[0].tolerations,
     )
     free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
-    for uuids in suitable_sets(demand, inventory, selectors):
+    for uuids in suitable_sets(demand, inventory, selectors, "ml"):
         gpus = [gpu for gpu in free if gpu.uuid in uuids]
         if len(gpus) >= demand.gpus:
             return allocate(demand, claims, read_class(case), NODE, gpus[: demand.gpus], TIMESTAMP)

@@ -43,21 +43,21 @@ LIST: Final = f"[{','.join('1' * 200)}]"
 def test_what_is_too_long_too_expensive_or_not_known_is_refused_before_it_runs(expression: str, reason: str) -> None:
     """The reason says which."""
     with pytest.raises(UnreadableSelector, match=reason):
-        Selectors().read(expression)
+        Selectors().read(expression, "ml")
 
 
 @pytest.mark.parametrize("pattern", ["(.{1,200}){20}", "(((a{9}){9}){9}){9}", r"(\\pL{1,50}){50}", "a" * 101])
 def test_a_pattern_that_is_expensive_to_compile_is_not(pattern: str) -> None:
     """Counted repetitions multiply."""
     with pytest.raises(SelectorFailed, match="too expensive to compile"):
-        Selectors().matches(f'device.driver.matches("{pattern}")', DRIVER, DEVICE)
+        Selectors().matches(f'device.driver.matches("{pattern}")', DRIVER, DEVICE, "ml")
 
 
 def test_an_evaluation_calls_so_many_functions_at_most() -> None:
     """Each may compile a pattern."""
     numbers = ",".join(["0"] * 65)
     with pytest.raises(SelectorFailed, match="more than 64 calls"):
-        Selectors().matches(f"[{numbers}].all(x, isQuantity(string(x)))", DRIVER, DEVICE)
+        Selectors().matches(f"[{numbers}].all(x, isQuantity(string(x)))", DRIVER, DEVICE, "ml")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_no_expression_takes_long(expression: str) -> None:
     for _ in range(3):
         before, selectors = time.thread_time(), Selectors()
         with suppress(SelectorFailed, UnreadableSelector):
-            selectors.matches(expression, DRIVER, DEVICE)
+            selectors.matches(expression, DRIVER, DEVICE, "ml")
         seconds.append(time.thread_time() - before)
     assert min(seconds) < 0.06
 
@@ -100,8 +100,8 @@ def test_answers_are_remembered_by_what_an_expression_reads(monkeypatch: pytest.
     selectors = Selectors()
     for number in range(100):
         device = msgspec.convert(gpu(number % 20, f"GPU-{number}"), Device)
-        assert selectors.matches(f'{GPU}.productName.startsWith("NVIDIA")', DRIVER, device)
-        assert selectors.matches(f'{GPU}.uuid == "GPU-7"', DRIVER, device) == (number == 7)
+        assert selectors.matches(f'{GPU}.productName.startsWith("NVIDIA")', DRIVER, device, "ml")
+        assert selectors.matches(f'{GPU}.uuid == "GPU-7"', DRIVER, device, "ml") == (number == 7)
     assert len(evaluated) == 101
 
 
@@ -111,8 +111,21 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWERS_KEPT", 6)
     selectors = Selectors()
     for number in range(10):
-        selectors.matches(f'device.driver != "{number}"', DRIVER, DEVICE)
+        selectors.matches(f'device.driver != "{number}"', DRIVER, DEVICE, "ml")
     assert (len(selectors._programs), len(selectors._answers)) == (4, 6)
+
+
+def test_a_namespace_with_many_expressions_has_only_its_own_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others use stays."""
+    monkeypatch.setattr(module, "PROGRAMS_KEPT", 8)
+    monkeypatch.setattr(module, "ANSWERS_KEPT", 8)
+    selectors = Selectors()
+    selectors.matches("device.driver != 'x'", DRIVER, DEVICE, "ml")
+    before = [*selectors._programs], [*selectors._answers]
+    for number in range(20):
+        selectors.matches(f"device.driver != '{number}'", DRIVER, DEVICE, "greedy")
+    assert {*before[0]} <= {*selectors._programs}
+    assert {*before[1]} <= {*selectors._answers}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +179,7 @@ def test_any_text_is_answered_or_refused(expression: str) -> None:
     answers = list[object]()
     for _ in range(2):
         try:
-            answers.append(selectors.matches(expression, DRIVER, DEVICE))
+            answers.append(selectors.matches(expression, DRIVER, DEVICE, "ml"))
         except (SelectorFailed, UnreadableSelector) as error:
             answers.append(str(error))
     assert answers[0] == answers[1]

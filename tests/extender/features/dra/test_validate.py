@@ -68,7 +68,7 @@ def situation(
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
     demand = read_demand([read], ours, SELECTORS)
     inventory = read_inventory(NODE, [read_slice(item) for item in slices])
-    (suitable,) = suitable_sets(demand, inventory, SELECTORS)
+    (suitable,) = suitable_sets(demand, inventory, SELECTORS, "ml")
     free = sorted(suitable - {f"GPU-{at}" for at in taken})
     if len(free) < demand.gpus:
         return None
