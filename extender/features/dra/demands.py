@@ -11,16 +11,29 @@ from extender.cluster.objects.gpu_pods import ClaimedRequest, read_request
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.dra.caches import ClaimCache, SliceCache
-from extender.features.dra.claim_spec import OUR_CLASS
+from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.inventory import NodeInventory, read_inventory
 from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand
 from extender.features.dra.selectors import Selectors
+from extender.kit.fair_table import FairTable
 from topology.annotations import keys
 from topology.errors import RequestError
 
+DEMANDS_KEPT: Final = 10_000
+"""Of pods."""
+SETS_KEPT: Final = 16_384
+"""Of nodes and different selectors."""
 GONE: Final = "its ResourceClaims are gone"
+
+
+_Versions = tuple[DeviceClass, tuple[tuple[str, str], ...]]
+"""Of our class, and UID and version of each claim of a pod."""
+_Suited = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""A node, and selectors and attributes of a pod."""
+Sets = tuple[frozenset[str], ...]
+"""Of UUIDs; all GPUs of a pod come from one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,10 @@ class Demands:
     selectors: Selectors = field(default_factory=Selectors)
     _inventories: dict[str, NodeInventory] = field(default_factory=dict)
     """By node, whatever is free there."""
+    _devices: FairTable[str, tuple[_Versions, DeviceDemand]] = field(default_factory=lambda: FairTable(DEMANDS_KEPT))
+    """UID of a pod → what its claims request in these versions."""
+    _sets: FairTable[_Suited, tuple[NodeInventory, Sets]] = field(default_factory=lambda: FairTable(SETS_KEPT))
+    """Of which GPUs of a node such a pod can have its own, by what is published there."""
 
     def read(self, pod: Pod) -> ClaimedRequest | None:
         """Return what the pod requests of our class; `None`: nothing, or some of its claims do not exist yet."""
@@ -90,8 +107,15 @@ class Demands:
         except RequestError:
             return False
         free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
-        sets = suitable_sets(devices, self.inventory(node), self.selectors, pod.key[0])
-        return any(free <= uuids for uuids in sets)
+        return any(free <= uuids for uuids in self._sets_of(devices, node, pod.key[0]))
+
+    def _sets_of(self, devices: DeviceDemand, node: str, namespace: str) -> Sets:
+        inventory, key = self.inventory(node), (node, devices.selectors, devices.match_attributes)
+        kept = self._sets.get(key)
+        if kept is None or kept[0] is not inventory:
+            kept = inventory, suitable_sets(devices, inventory, self.selectors, namespace)
+            self._sets.put(key, namespace, kept)
+        return kept[1]
 
     def _demand(self, pod: Pod, ours: Sequence[ResourceClaim]) -> ClaimedDemand:
         if not ours:
@@ -103,7 +127,15 @@ class Demands:
                 )
         if self.guard.device_class is None:
             raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
-        return ClaimedDemand(tuple(ours), read_demand(ours, self.guard.device_class, self.selectors))
+        return ClaimedDemand(tuple(ours), self._devices_of(pod, ours, self.guard.device_class))
+
+    def _devices_of(self, pod: Pod, ours: Sequence[ResourceClaim], device_class: DeviceClass) -> DeviceDemand:
+        versions = device_class, tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in ours)
+        kept = self._devices.get(pod.metadata.uid)
+        if kept is None or kept[0] != versions:
+            kept = versions, read_demand(ours, device_class, self.selectors)
+            self._devices.put(pod.metadata.uid, pod.metadata.namespace, kept)
+        return kept[1]
 
 
 def _was_planned(pod: Pod) -> bool:

@@ -1,0 +1,106 @@
+"""What pods request by their claims, and on which nodes all free GPUs suit them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.cluster.objects.kinds import Pod
+from extender.features.dra import demands as module
+from tests.dra import gpu, read_claim, read_slice, resource_slice
+from tests.extender.features.dra.cases import GPU, claim, exactly
+from tests.extender.features.dra.claim_site import ClaimSite
+from topology.errors import RequestError
+from topology.formats.catalog import machine
+
+NODE = "n0"
+NVIDIA = f'{GPU}.productName.startsWith("NVIDIA")'
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """Count the calls of a function."""
+    function: Callable[..., Any] = getattr(module, name)
+    calls = list[Any]()
+
+    def call(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+def request(site: ClaimSite, name: str, *selectors: str, version: int = 1, **devices: Any) -> Pod:
+    """Let the watch show a pod, and the claim that was made for it."""
+    made = claim(f"of-{name}", exactly(1, "gpus", *selectors), **devices)
+    owner = {"kind": "Pod", "name": name, "uid": name, "controller": True}
+    made["metadata"] |= {"ownerReferences": [owner], "resourceVersion": f"{version}"}
+    pod = {
+        "metadata": {"name": name, "namespace": "ml", "uid": name},
+        "spec": {"containers": [{"name": "main"}], "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]},
+        "status": {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": f"of-{name}"}]},
+    }
+    state, read = site.replica.state, msgspec.convert(pod, Pod)
+    state.claims.changed(read_claim(made))
+    state.pods.changed(read)
+    return read
+
+
+def publish(site: ClaimSite, *islands: int) -> None:
+    """Publish the node's GPUs, each with the number of its island."""
+    uuids = [item.uuid for item in machine("dgx-a100", host=NODE).gpus]
+    devices = [gpu(at, uuid) for at, uuid in enumerate(uuids)]
+    for device, island in zip(devices, islands, strict=True):
+        device["attributes"]["island"] = {"int": island}
+    site.replica.state.claims.slices.changed(read_slice(resource_slice(NODE, devices)))
+
+
+def test_what_a_pod_requests_is_read_once_for_each_version_of_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = counted(monkeypatch, "read_demand")
+    site = ClaimSite(1, Random(0))
+    for version in (1, 2):
+        pod = request(site, "a", version=version)
+        assert [site.dra.demands.of(pod).devices.gpus for _ in range(5)] == [1] * 5
+        assert len(reads) == version
+
+
+def test_the_gpus_of_a_node_are_compared_once_with_the_same_selectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pods have them; and again when the node's driver publishes something else."""
+    comparisons = counted(monkeypatch, "suitable_sets")
+    site = ClaimSite(1, Random(0))
+    for name in "abc":
+        request(site, name, NVIDIA)
+    request(site, "d", f"!{NVIDIA}")
+    assert [site.dra.demands.fits(name, NODE) for name in "abcdabcd"] == [True, True, True, False] * 2
+    assert len(comparisons) == 2
+    publish(site, *[1] * 8)
+    assert site.dra.demands.fits("a", NODE)
+    assert len(comparisons) == 3
+
+
+def test_a_pod_fits_where_all_free_gpus_have_the_value_that_it_needs_in_common() -> None:
+    """Held ones may have another value, and be more."""
+    site = ClaimSite(1, Random(0))
+    site.create("larger", 5)
+    asyncio.run(site.tick())
+    request(site, "a", constraints=[{"matchAttribute": "gpu.nvidia.com/island"}])
+    free = [site.replica.state.views[NODE].shape.free >> at & 1 for at in range(8)]
+    assert sum(free) == 3
+    publish(site, *free)
+    assert site.dra.demands.fits("a", NODE)
+    publish(site, *range(8))
+    assert not site.dra.demands.fits("a", NODE)
+
+
+def test_a_pod_whose_claims_are_gone_requests_nothing_that_can_be_read() -> None:
+    """The reason says so."""
+    site = ClaimSite(1, Random(0))
+    pod = request(site, "a")
+    site.replica.state.claims.replaced([])
+    with pytest.raises(RequestError, match="its ResourceClaims are gone"):
+        site.dra.demands.of(pod)
