@@ -351,7 +351,7 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
-    dra = surroundings.dra.without_ours({(claim.gpu, claim.uid) for claim in standing_claims})
+    dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims)
     foreign = observed.foreign_processes if observed else ()
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *surroundings.not_owned})
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))

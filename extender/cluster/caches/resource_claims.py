@@ -6,7 +6,7 @@ of which nobody tells the GPU may be any of the node's. So it is told, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,14 +33,15 @@ class NodeDevices:
     pods: Mapping[str, str] = field(default_factory=dict)
     """Claim that we have allocated → UID of the pod for which it was made."""
 
-    def without_ours(self, claimed: Container[tuple[str, str]]) -> NodeDevices:
+    def without_ours(self, claimed: Iterable[tuple[str, str]]) -> NodeDevices:
         """Return the same without what claims of ours hold for pods that the ledger names, too: `claimed` are UUIDs and UIDs."""
         if not self.pods:
             return self
+        ours = {*claimed}
         held = {
             gpu: claims
             for gpu, claims in self.held.items()
-            if not all((gpu, self.pods.get(claim, "")) in claimed for claim in claims)
+            if not all((gpu, self.pods.get(claim, "")) in ours for claim in claims)
         }
         return replace(self, held=held)
 

@@ -213,6 +213,8 @@ def _may_have_gained(before: Shape | None, shape: Shape) -> bool:
         return False
     if before is None or before.closed is not None:
         return True
+    if shape.free & ~before.free or (shape.cpu_milli or 0) > (before.cpu_milli or 0):
+        return True
     like_before = replace(
         shape,
         free=before.free,
@@ -220,8 +222,7 @@ def _may_have_gained(before: Shape | None, shape: Shape) -> bool:
         doubtful=before.doubtful,
         cpu_milli=before.cpu_milli,
     )
-    has_more_cpu = (shape.cpu_milli or 0) > (before.cpu_milli or 0)
-    return like_before != before or has_more_cpu or bool(shape.free & ~before.free)
+    return like_before != before
 
 
 class Order:
