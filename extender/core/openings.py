@@ -24,6 +24,10 @@ class BeforeOpening(Protocol):
         """Do it, or a part of it; returns `False` where the plan has to be given up. It is called again until it is done."""
         ...
 
+    def directs(self, pod: GpuPod) -> bool:
+        """Whether that directs the pod to its node; then it needs no affinity, and is not pinned there."""
+        ...
+
 
 @dataclass(slots=True)
 class Openings:

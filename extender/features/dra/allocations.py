@@ -99,6 +99,10 @@ class Allocations:
             return False
         return all(holds(claim, allocation) for claim, allocation in planned)
 
+    def directs(self, pod: GpuPod) -> bool:
+        """Whether allocated devices direct the pod; it could not leave a node without room if it were pinned there."""
+        return pod.claimed is not None
+
     def do(self, pod: GpuPod, node: str) -> Step[bool]:
         """Allocate the pod's claims; returns `False` where they cannot have these devices there."""
         view = self.state.views.get(node)

@@ -138,7 +138,7 @@ class StartedUnits:
         if not all(map(self._is_open_to, start.assignments)):
             return False
         pods = {
-            assignment.pod.metadata.uid: _Planned(assignment, _is_pinned(start, assignment.request))
+            assignment.pod.metadata.uid: _Planned(assignment, self._is_pinned(start, assignment))
             for assignment in start.assignments
         }
         self._units.setdefault(start.unit.key, {}).update(pods)
@@ -293,7 +293,7 @@ class StartedUnits:
             metadata.resource_version,
             planned.assignment.node,
             planned.is_pinned,
-            is_directed=not planned.assignment.request.by_claim,
+            is_directed=not self._is_directed_otherwise(pod),
         )
         if self._learn(reply):
             planned.opened_at = now
@@ -376,6 +376,16 @@ class StartedUnits:
             pod is not None and all(step.is_done(pod, node) for step in self.before_opening)
         )
 
+    def _is_pinned(self, start: Start, assignment: Assignment) -> bool:
+        """Whether a pod may go to no other node."""
+        pod = self.state.pods.get(assignment.pod.metadata.uid)
+        if pod is not None and self._is_directed_otherwise(pod):
+            return False
+        return start.unit.is_gang or _requires(assignment.request)
+
+    def _is_directed_otherwise(self, pod: GpuPod) -> bool:
+        return any(step.directs(pod) for step in self.before_opening)
+
     def _hold(self, planned: _Planned, now: float) -> None:
         """Keep the GPUs from everybody else for a while; each round renews it. Shares that are claimed would count twice."""
         assignment = planned.assignment
@@ -385,11 +395,6 @@ class StartedUnits:
         ranked = (Ranked(assignment.node, assignment.placement),)
         hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
         self.state.holds.put(assignment.pod.metadata.uid, replace(hold, is_firm=True))
-
-
-def _is_pinned(start: Start, request: GpuRequest) -> bool:
-    """Whether a pod may go to no other node. Allocated devices direct a pod, and it could not leave a node without room."""
-    return not request.by_claim and (start.unit.is_gang or _requires(request))
 
 
 def _requires(request: GpuRequest) -> bool:
