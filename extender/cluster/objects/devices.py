@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Taint
+from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Present, Taint
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
@@ -61,19 +61,12 @@ class Allocation(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: NodeSelector | None = None
 
 
-class Consumer(msgspec.Struct, frozen=True):
-    """A pod, as a rule, that may use a claim."""
-
-    resource: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What has become of a claim."""
 
     allocation: Allocation | None = None
-    reserved_for: list[Consumer] | None = None
+    reserved_for: list[Present] | None = None
+    """Pods, as a rule, that may use the claim."""
 
 
 class ClaimMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
@@ -87,7 +80,7 @@ class ClaimSpec(msgspec.Struct, frozen=True):
 
     devices: dict[str, object] | None = None
     """As it is written: the feature that allocates claims reads it, and refuses what it does not know."""
-    json_bytes: int = 0
+    json_bytes: int | None = None
     """Of a claim that is too large to be kept: it has lost all of its devices but the class."""
 
 

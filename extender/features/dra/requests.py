@@ -101,7 +101,6 @@ class RefusedField(Exception):
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
-        self.field, self.reason = field, reason
 
 
 def is_ours(claim: ResourceClaim) -> bool:
