@@ -6,8 +6,8 @@ Each allocation is checked just before it is written, as the API server checks a
 
 Why no GPU is given twice: an allocation commits only while its claim is in version V. After V was known, the pod was seen in the
 version R that the ledger names. These GPUs leave the ledger when the claim is gone, or after a fence, which ends R, and then
-`withdraw`, which ends V. Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So it
-came after, and the withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a
+`withdraw`, which ends V. Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So
+it came after, and the withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a
 planner dies, how many there are, or how far a watch is behind.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.cluster.objects.devices import ClaimMeta, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta, Pod, PodClaim, PodSpec
+from extender.cluster.objects.versions import Listing
 from extender.features.dra.caches import ClaimCache
 
 
@@ -17,7 +18,8 @@ def test_a_claim_that_was_made_again_under_its_name_stays_when_the_old_one_goes(
     pod = Pod(ObjectMeta("p", "ml"), PodSpec(resource_claims=[PodClaim("gpus", resource_claim_name="c")]))
     cache.changed(claim("old"))
     cache.changed(claim("new"))
-    cache.replaced([claim("new")])
+    for _ in cache.replacing([claim("new")], Listing()):
+        pass
     assert cache.of_pod(pod) == [claim("new")]
     cache.deleted(claim("new"))
     assert cache.of_pod(pod) is None

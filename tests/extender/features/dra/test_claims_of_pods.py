@@ -92,14 +92,14 @@ def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_ta
 def test_pods_that_name_a_claim_are_read_again_one_after_the_other() -> None:
     """Any number of pods may name it, so the watch does not wait for them."""
     site = ClaimSite(1, Random(0))
-    state, refused = site.replica.state, list[int]()
+    state, refused = site.planner.state, list[int]()
     for name in "abc":
         spec = {"containers": [{"name": "main"}], "resourceClaims": [{"name": "gpus", "resourceClaimName": "ours"}]}
         state.pods.changed(
             msgspec.convert({"metadata": {"name": name, "namespace": "ml", "uid": name}, "spec": spec}, Pod)
         )
     state.claims.changed(read_claim(claim("ours", exactly(1))))
-    for _ in site.dra._reading_again():
+    for _ in site.planner.dra._reading_again():
         refused.append(sum(pod.claimed is not None and not pod.claimed.request for pod in state.pods))
     assert refused == [1, 2, 3]
 
@@ -116,7 +116,21 @@ def test_the_feature_hears_of_a_list_one_claim_after_the_other() -> None:
 def test_a_claim_that_is_too_large_is_not_kept_whole() -> None:
     """The watch keeps what the feature reads."""
     large = read_claim(claim("a", exactly(1), config=[opaque(text="x" * 70_000)]))
-    assert ClaimSite(1, Random(0)).replica.state.claims.keep(large).spec.json_bytes
+    assert ClaimSite(1, Random(0)).planner.state.claims.keep(large).spec.json_bytes
+
+
+def test_a_plan_whose_claims_are_gone_is_given_up() -> None:
+    """The watch of claims may be ahead of the watch of pods."""
+    site = ClaimSite(1, Random(0))
+    site.create("a", 4)
+    site.dies_at = MarkClaim
+    ticks(site, 1)
+    pod = site.planner.state.pods.get(site.pod("a").metadata.uid)
+    assert pod is not None
+    for _ in site.planner.state.claims.replacing([], Listing()):
+        pass
+    assert not site.planner.dra.allocations.is_done(pod, "n0")
+    assert not drive(site.planner.dra.allocations.do(pod, "n0"), site.world.execute)
 
 
 def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:

@@ -45,7 +45,7 @@ def request(site: ClaimSite, name: str, *selectors: str, version: int = 1, **dev
         "spec": {"containers": [{"name": "main"}], "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "t"}]},
         "status": {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": f"of-{name}"}]},
     }
-    state, read = site.replica.state, msgspec.convert(pod, Pod)
+    state, read = site.planner.state, msgspec.convert(pod, Pod)
     state.claims.changed(read_claim(made))
     state.pods.changed(read)
     return read
@@ -57,7 +57,7 @@ def publish(site: ClaimSite, *islands: int) -> None:
     devices = [gpu(at, uuid) for at, uuid in enumerate(uuids)]
     for device, island in zip(devices, islands, strict=True):
         device["attributes"]["island"] = {"int": island}
-    site.replica.state.claims.slices.changed(read_slice(resource_slice(NODE, devices)))
+    site.planner.state.claims.slices.changed(read_slice(resource_slice(NODE, devices)))
 
 
 def test_what_a_pod_requests_is_read_once_for_each_version_of_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_what_a_pod_requests_is_read_once_for_each_version_of_its_claims(monkeyp
     site = ClaimSite(1, Random(0))
     for version in (1, 2):
         pod = request(site, "a", version=version)
-        assert [site.dra.demands.of(pod).devices.gpus for _ in range(5)] == [1] * 5
+        assert [site.planner.dra.demands.of(pod).devices.gpus for _ in range(5)] == [1] * 5
         assert len(reads) == version
 
 
@@ -76,10 +76,10 @@ def test_the_gpus_of_a_node_are_compared_once_with_the_same_selectors(monkeypatc
     for name in "abc":
         request(site, name, NVIDIA)
     request(site, "d", f"!{NVIDIA}")
-    assert [site.dra.demands.fits(name, NODE) for name in "abcdabcd"] == [True, True, True, False] * 2
+    assert [site.planner.dra.demands.fits(name, NODE) for name in "abcdabcd"] == [True, True, True, False] * 2
     assert len(comparisons) == 2
     publish(site, *[1] * 8)
-    assert site.dra.demands.fits("a", NODE)
+    assert site.planner.dra.demands.fits("a", NODE)
     assert len(comparisons) == 3
 
 
@@ -89,18 +89,18 @@ def test_a_pod_fits_where_all_free_gpus_have_the_value_that_it_needs_in_common()
     site.create("larger", 5)
     asyncio.run(site.tick())
     request(site, "a", constraints=[{"matchAttribute": "gpu.nvidia.com/island"}])
-    free = [site.replica.state.views[NODE].shape.free >> at & 1 for at in range(8)]
+    free = [site.planner.state.views[NODE].shape.free >> at & 1 for at in range(8)]
     assert sum(free) == 3
     publish(site, *free)
-    assert site.dra.demands.fits("a", NODE)
+    assert site.planner.dra.demands.fits("a", NODE)
     publish(site, *range(8))
-    assert not site.dra.demands.fits("a", NODE)
+    assert not site.planner.dra.demands.fits("a", NODE)
 
 
 def test_a_pod_whose_claims_are_gone_requests_nothing_that_can_be_read() -> None:
     """The reason says so."""
     site = ClaimSite(1, Random(0))
     pod = request(site, "a")
-    site.replica.state.claims.replaced([])
+    site.planner.state.claims.replaced([])
     with pytest.raises(RequestError, match="its ResourceClaims are gone"):
-        site.dra.demands.of(pod)
+        site.planner.dra.demands.of(pod)
