@@ -193,13 +193,17 @@ class PlannedNodes:
     def _best_first(
         self, order: Order, touched: ShapeIndex, touched_order: Order, among: frozenset[str] | None
     ) -> Iterator[Key]:
-        changed = self._changed
+        def is_plain(name: str) -> bool:
+            return touched.bucket_of(name) is None
+
         if among is not None and len(among) <= FEW:
-            plain, others = among - changed, among & changed
-            return merge(order.best_of(plain, self._shapes.bucket_of), touched_order.best_of(others, touched.bucket_of))
+            plain = order.best_of(filter(is_plain, among), self._shapes.bucket_of)
+            return merge(plain, touched_order.best_of(among, touched.bucket_of))
         names = self._names if among is None else among
-        unchanged = (key for key in order.best_first(names) if key[-1] not in changed)
-        return merge(unchanged, touched_order.best_first(changed if among is None else changed & among))
+        return merge(
+            (key for key in order.best_first(names) if is_plain(key[-1])),
+            touched_order.best_first(names),
+        )
 
     @property
     def _changed(self) -> frozenset[str]:
