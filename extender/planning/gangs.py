@@ -47,7 +47,7 @@ def place_unit(nodes: PlannedNodes, places: Places, unit: Unit, *, enters: bool)
         yield from attempt.run(there)
         if len(attempt.assignments) >= unit.needed:
             return tuple(attempt.assignments)
-        nodes.undo(mark)
+        yield from nodes.undo(mark)
         tried = {places[assignment.node].domain(domain) for assignment in attempt.assignments} | attempt.full
         if not unit.group.required or not tried - excluded:
             break
@@ -67,7 +67,7 @@ def _place_anywhere(nodes: PlannedNodes, unit: Unit, *, enters: bool) -> Search[
         yield
     if len(assignments) >= unit.needed:
         return tuple(assignments)
-    nodes.undo(mark)
+    yield from nodes.undo(mark)
     return ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
@@ -103,10 +103,7 @@ class PlannedNodes:
         later._released = released if freed else {}
         later._freed = {node: gpus for node, gpus in freed.items() if node in self._names}
         later._taken = dict(self._taken)
-        for number, node in enumerate({**later._freed, **later._taken}):
-            later._file(node)
-            if number % FILED_AT_ONCE == 0:
-                yield
+        yield from later._file_all({*later._freed, *later._taken})
         return later
 
     def place(
@@ -173,9 +170,11 @@ class PlannedNodes:
         """Return a mark, to which `undo` goes back."""
         return len(self._steps)
 
-    def undo(self, mark: int) -> None:
+    def undo(self, mark: int) -> Search[None]:
         """Take back all that was placed since then."""
         while len(self._steps) > mark:
+            if len(self._steps) % FILED_AT_ONCE == 0:
+                yield
             step = self._steps.pop()
             if step.taken:
                 self._taken[step.node] = step.taken
@@ -184,11 +183,10 @@ class PlannedNodes:
             self._planned[step.node] = step.planned
             self._file(step.node)
 
-    def keep(self, kept: Mapping[str, Held]) -> None:
+    def keep(self, kept: Mapping[str, Held]) -> Search[None]:
         """Keep these GPUs, whether they are free or still to be freed, from all that may not enter."""
         before, self._kept = self._kept, {node: held for node, held in kept.items() if node in self._names}
-        for node in {*self._taken, *self._kept, *before}:
-            self._file(node)
+        yield from self._file_all({*self._taken, *self._kept, *before})
 
     def _best_first(
         self, order: Order, touched: ShapeIndex, touched_order: Order, among: frozenset[str] | None
@@ -221,6 +219,12 @@ class PlannedNodes:
         self._steps.append(_Step(name, taken, planned))
         self._taken[name], self._planned[name] = taken + held, planned + demand
         self._file(name)
+
+    def _file_all(self, names: Iterable[str]) -> Search[None]:
+        for number, name in enumerate(names):
+            if number % FILED_AT_ONCE == 0:
+                yield
+            self._file(name)
 
     def _file(self, name: str) -> None:
         """File a node under what is left of it."""

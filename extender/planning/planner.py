@@ -77,7 +77,7 @@ def plan_units(
     """Return the plan for these units, which are taken one by one; `started` is called for each that starts."""
     starts, waits, reservation = list[Start](), dict[str, Wait](), context.kept
     if reservation is not None:
-        nodes.keep(reservation.kept)
+        yield from nodes.keep(reservation.kept)
     in_vain, failures = set[tuple[bool, Hashable]](), Counter[str]()
     for unit in units:
         enters = reservation is None or reservation.admits(unit, context.now)
@@ -101,7 +101,7 @@ def plan_units(
             reservation = yield from reserve(nodes, context.places(unit), unit, context.running())
             if reservation is not None:
                 waits[unit.key] = Wait.RESERVED
-                nodes.keep(reservation.kept)
+                yield from nodes.keep(reservation.kept)
                 continue
         if kind is not None:
             in_vain.add((enters, kind))

@@ -174,4 +174,4 @@ def test_the_laws_of_a_plan(
             assert not placed(state, unit, rest, enters=admitted)
         if made.reservation and unit.key == made.reservation.owner:
             is_kept = True
-            rest.keep(kept)
+            finish(rest.keep(kept))
