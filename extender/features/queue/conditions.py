@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from typing import Final
 from urllib.parse import quote
@@ -49,8 +50,7 @@ class PlanCondition:
     def of(cls, standing: QueueStanding, place: int | None) -> PlanCondition:
         """Say why a pod waits."""
         where = f"place {place} in gputopo's queue: " if place else ""
-        reason = "".join(word.capitalize() for word in standing.why.split("-"))
-        return cls(is_planned=False, reason=reason, message=f"{where}{standing.words}")
+        return cls(is_planned=False, reason=_reason(standing.why), message=f"{where}{standing.words}")
 
 
 @dataclass(slots=True)
@@ -101,14 +101,24 @@ class PlanConditions:
             if pod is not None and pod.waits_for_plan:
                 return pod, PlanCondition(is_planned=True, reason=PLANNED, message=f"bound to {node}")
         for standing, place in islice(waiting, FIRST):
-            condition, pod = PlanCondition.of(standing, place), standing.pod
-            if pod.waits_for_plan != condition.reason and self._is_due(pod, now):
-                return pod, condition
+            pod = standing.pod
+            if pod.waits_for_plan != _reason(standing.why) and self._is_due(pod, now):
+                return pod, PlanCondition.of(standing, place)
         return None
 
     def _is_due(self, pod: GpuPod, now: float) -> bool:
         """Whether it may be written to: a write makes another version of the pod, which claims would have to follow."""
         return (self._quiet_until.get(pod.uid) or 0.0) <= now and not self.state.may_be_claimed_on(pod.uid)
+
+
+@cache
+def _reason(why: str) -> str:
+    """Return a reason as conditions have them.
+
+    >>> _reason("no-room")
+    'NoRoom'
+    """
+    return "".join(word.capitalize() for word in why.split("-"))
 
 
 def to_request(pod: GpuPod, condition: PlanCondition, now: Instant) -> Request:

@@ -275,15 +275,17 @@ class Queue(Feature):
             start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
         }
         queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in carried_on))
+        await asyncio.sleep(0)  # each of these looks at all pods
         await self._all(self._drive(self.started.take_back(unit)) for unit in self.started.to_take_back())
         await self._all(self._drive(self.started.withdraw(uid)) for uid in self.started.to_withdraw())
+        await asyncio.sleep(0)
         has_gangs = any(unit.is_gang for unit in queue.units)
         running = await in_turns(running_pods(self.state, now)) if has_gangs else []
         may_reserve = self.turns.at(now.monotonic, queue.units)
         context = PlanContext(now.monotonic, PlacesOfUnits(self.state), lambda: running, may_reserve)
         plan = await self._planned(queue, context)
         self.turns.keep(plan.reservation, now.monotonic)
-        self._explain(reasons_of(queue, plan))
+        await self._explain(reasons_of(queue, plan))
         end = self.clock().monotonic
         seconds = end - now.monotonic
         idle_seconds = min(max(IDLE_SECONDS, IDLE_RATIO * seconds), LONGEST_IDLE_SECONDS)
@@ -300,7 +302,7 @@ class Queue(Feature):
         plan = await self._planned(queue, context)
         queued = self.state.indexes.gates.queued
         before = {uid: why for uid, why in self.reasons.items() if uid in queued and uid not in self.started}
-        self._explain(before | reasons_of(queue, plan))
+        await self._explain(before | reasons_of(queue, plan))
         end = self.clock().monotonic
         self._newcomers_not_before = end + (end - now.monotonic)
         if _is_cut(queue, plan):
@@ -317,9 +319,10 @@ class Queue(Feature):
                 self._say_planned(start)
         return plan
 
-    def _explain(self, why: dict[str, NotPlanned]) -> None:
+    async def _explain(self, why: dict[str, NotPlanned]) -> None:
         """Remember why each pod waits, by UID, and say it to the first of them."""
         self.reasons = why
+        await asyncio.sleep(0)
         reasons = Counter((reason.why.value,) for reason in self.reasons.values())
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
         waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))

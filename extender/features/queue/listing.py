@@ -116,7 +116,7 @@ def report(
     reservation: Reservation | None = None,
 ) -> QueueReport:
     """Return the rows of these pods, which are in their order."""
-    units = list(islice(_units(state, standings), ROWS))
+    units = [_ListedUnit(place, unit, (*of_unit,)) for place, unit, of_unit in islice(_units(state, standings), ROWS)]
     return QueueReport(
         is_served=is_served,
         rows=tuple(_row(unit, now, reservation) for unit in units),
@@ -125,8 +125,8 @@ def report(
 
 
 def with_places(state: ClusterState, standings: Iterable[QueueStanding]) -> Iterator[tuple[QueueStanding, int | None]]:
-    """Yield these pods, which are in their order, with the places of their units."""
-    return ((standing, unit.place) for unit in _units(state, standings) for standing in unit.standings)
+    """Yield these pods, which are in their order, with the places of their units; no further than they are taken."""
+    return ((standing, place) for place, _, members in _units(state, standings) for standing in members)
 
 
 def note(state: ClusterState, standings: Sequence[QueueStanding], uid: str) -> PodNote | None:
@@ -158,13 +158,15 @@ def not_yet(pods: Iterable[GpuPod]) -> list[QueueStanding]:
     return [QueueStanding(pod, NOT_YET, "no plan has reached it yet") for pod in pods]
 
 
-def _units(state: ClusterState, standings: Iterable[QueueStanding]) -> Iterator[_ListedUnit]:
-    """Yield units; pods of one are next to each other."""
+def _units(
+    state: ClusterState, standings: Iterable[QueueStanding]
+) -> Iterator[tuple[int | None, _Unit, Iterator[QueueStanding]]]:
+    """Yield units with their places, and their pods, which are next to each other."""
     places = 0
     for unit, members in groupby(standings, partial(_unit_of, state)):
         is_in_line = unit.why in _IN_LINE
         places += is_in_line
-        yield _ListedUnit(places if is_in_line else None, unit, tuple(members))
+        yield places if is_in_line else None, unit, members
 
 
 def _unit_of(state: ClusterState, standing: QueueStanding) -> _Unit:

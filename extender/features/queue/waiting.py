@@ -40,13 +40,6 @@ class WaitReason(StrEnum):
     NOT_REACHED = "not-reached"
 
 
-_WORDS: Final = {
-    Wait.NO_ROOM: "there is no room for it now",
-    Wait.RESERVED: "there is no room for its gang now; GPUs are kept for it",
-    Wait.NOT_REACHED: "many pods of its namespace come before it and find no room",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class NotPlanned:
     """Why a pod waits."""
@@ -54,10 +47,13 @@ class NotPlanned:
     why: WaitReason
     words: str
 
-    @classmethod
-    def of(cls, wait: Wait) -> NotPlanned:
-        """Return what a plan says."""
-        return cls(WaitReason(wait), _WORDS[wait])
+
+_IN_VAIN: Final = {
+    Wait.NO_ROOM: NotPlanned(WaitReason.NO_ROOM, "there is no room for it now"),
+    Wait.RESERVED: NotPlanned(WaitReason.RESERVED, "there is no room for its gang now; GPUs are kept for it"),
+    Wait.NOT_REACHED: NotPlanned(WaitReason.NOT_REACHED, "many pods of its namespace come before it and find no room"),
+}
+"""What a plan says of pods without a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +152,7 @@ def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
     """Return why each pod is not planned, by UID, in the order in which they are served."""
     units = {unit.key: unit for unit in queue.units}
     waits = {
-        member.pod.metadata.uid: NotPlanned.of(wait)
-        for key, wait in plan.waits.items()
-        for member in units[key].members
+        member.pod.metadata.uid: _IN_VAIN[wait] for key, wait in plan.waits.items() for member in units[key].members
     }
     return waits | {**queue.not_planned}
 

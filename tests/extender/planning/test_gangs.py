@@ -8,6 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.candidates.holds import Held
+from extender.planning import planned_nodes as planned_nodes_module
 from tests.extender.builders import PAIRS, cluster, node
 from tests.extender.planning.gangs import (
     IN_ONE_RACK,
@@ -37,6 +39,18 @@ def test_nothing_is_taken_for_a_gang_that_does_not_fit() -> None:
     nodes = planned_nodes(state)
     assert placed(state, gang("large", 2, 2, 2, 2), nodes) == ()
     assert len(placed(state, gang("next", 2, 2, 2), nodes)) == 3
+
+
+def test_a_large_gang_is_taken_back_and_kept_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turns after so many nodes."""
+    monkeypatch.setattr(planned_nodes_module, "FILED_AT_ONCE", 2)
+    state, unit = cluster(*racks(r1=6)), gang("g", 2, 2, 2, 2, 2, 2)
+    nodes = planned_nodes(state)
+    mark = nodes.mark()
+    kept = {assignment.node: Held(assignment.gpus) for assignment in placed(state, unit, nodes)}
+    assert len([*nodes.undo(mark)]) == len([*nodes.keep(kept)]) == 3
+    assert placed(state, unit, nodes) == ()
+    assert len(placed(state, unit, nodes, enters=True)) == 6
 
 
 def test_a_gang_stays_in_one_rack_where_it_can() -> None:

@@ -61,6 +61,14 @@ def test_a_gang_is_one_row() -> None:
     assert row.reason == "no-room"
 
 
+def test_places_of_the_first_pods_are_read_without_the_others_of_their_gang() -> None:
+    """A gang may have thousands, and the next pod that is told its place is one of them."""
+    state = cluster(*(of_gang(f"g{number}", size=9) for number in range(9)))
+    standings = iter(listing.not_yet(listing.queued(state)))
+    next(listing.with_places(state, standings))
+    assert len([*standings]) == 8
+
+
 def test_members_that_wait_for_something_else_have_a_row_of_their_own() -> None:
     """So it can be seen what holds the gang up."""
     state = cluster(node("n1", "rtx-3090-2"), of_gang("a"), of_gang("b", gates=(OTHER_GATE, keys.PLAN_GATE)))
