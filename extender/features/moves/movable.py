@@ -26,18 +26,21 @@ _FORBIDS: Final[Mapping[str, str]] = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotations by which owners keep other programs from evicting a pod."""
+_OF_ONE_NODE: Final = ("DaemonSet", "Node")
+"""Owners that create the next pod on the same node."""
 
 
 class Stays(StrEnum):
     """Why a pod that its owner calls movable stays where it is."""
 
     HIGHER_PRIORITY = "a higher priority than the pod that waits"
-    NO_CONTROLLER = "no controller that would create a new pod"
+    NO_CONTROLLER = "no controller that would create a new pod on any node"
     JOB = "a Job, which counts an eviction as a failure"
     GROUP = "a group, which would have to move as a whole"
     FORBIDDEN = "an annotation that forbids evictions"
     CONSTRAINTS = "affinity, volume claims or resource claims"
     BUDGET = "a PodDisruptionBudget that allows no eviction"
+    BUDGETS = "several PodDisruptionBudgets, with which Kubernetes evicts no pod"
     SHARES = "shares of a GPU or MIG slices"
     UNKNOWN_GPUS = "GPUs that are not its alone"
     UNREADABLE = "annotations that cannot be read"
@@ -105,7 +108,7 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | 
         return Stays.SHARES
     if priority_of(pod.pod) > priority_of(waiting.pod):
         return Stays.HIGHER_PRIORITY
-    if owner is None:
+    if owner is None or owner.kind in _OF_ONE_NODE:
         return Stays.NO_CONTROLLER
     if owner.kind == "Job":
         return Stays.JOB
@@ -115,6 +118,7 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | 
         return Stays.FORBIDDEN
     if not is_plain(pod.pod):
         return Stays.CONSTRAINTS
-    if any(budget.allowed < 1 for budget in state.budgets.of(metadata)):
-        return Stays.BUDGET
-    return None
+    budgets = state.budgets.of(metadata)
+    if len(budgets) > 1:
+        return Stays.BUDGETS
+    return Stays.BUDGET if any(budget.allowed < 1 for budget in budgets) else None

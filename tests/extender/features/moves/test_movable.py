@@ -61,6 +61,8 @@ def test_a_pod_moves_if_its_owner_says_so() -> None:
     [
         (movable(priority=1), Stays.HIGHER_PRIORITY),
         (movable(owner=""), Stays.NO_CONTROLLER),
+        (movable(owner="DaemonSet"), Stays.NO_CONTROLLER),
+        (movable(owner="Node"), Stays.NO_CONTROLLER),
         (movable(owner="Job"), Stays.JOB),
         (movable(wants={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Stays.FORBIDDEN),
         (movable(wants={"karpenter.sh/do-not-disrupt": "true"}), Stays.FORBIDDEN),
@@ -97,6 +99,13 @@ def test_budgets_are_kept(allowed: int, one: bool, both: bool) -> None:
     seen = read(state)
     assert (len(seen.pods), seen.stay[Stays.BUDGET]) == ((2, 0) if one else (0, 2))
     assert may_go_together(state, seen.pods) == (both or not one)
+
+
+def test_a_pod_with_two_budgets_stays() -> None:
+    """The Eviction API refuses it, whatever they allow."""
+    state = on_a_node(movable())
+    state.budgets.replaced([budget("b1", 1, **LABELS), budget("b2", 1, **LABELS)])
+    assert read(state).stay == {Stays.BUDGETS: 1}
 
 
 @pytest.mark.parametrize(
