@@ -86,7 +86,9 @@ class PlanConditions:
         try:
             status, _ = await self.send(to_request(pod, condition, now))
         except Unavailable:
-            return
+            status = 503
+        if condition.is_planned and pod.node and (status in (409, 429) or status >= 500):
+            self._bound.put(pod.uid, pod.node)
         if status in (401, 403):
             self.may_write = False
             log.warning("conditions of queued pods are not written: this extender may not patch pods/status")
@@ -98,8 +100,12 @@ class PlanConditions:
             uid, node = bound
             self._bound.pop(uid)
             pod = self.state.pods.get(uid)
-            if pod is not None and pod.waits_for_plan:
-                return pod, PlanCondition(is_planned=True, reason=PLANNED, message=f"bound to {node}")
+            if pod is None or not pod.waits_for_plan:
+                continue
+            if self._is_quiet(pod, now):
+                self._bound.put(uid, node)
+                break
+            return pod, PlanCondition(is_planned=True, reason=PLANNED, message=f"bound to {node}")
         for standing, place in islice(waiting, FIRST):
             pod = standing.pod
             if pod.waits_for_plan != _reason(standing.why) and self._is_due(pod, now):
@@ -108,7 +114,10 @@ class PlanConditions:
 
     def _is_due(self, pod: GpuPod, now: float) -> bool:
         """Whether it may be written to: a write makes another version of the pod, which claims would have to follow."""
-        return (self._quiet_until.get(pod.uid) or 0.0) <= now and not self.state.may_be_claimed_on(pod.uid)
+        return not (self._is_quiet(pod, now) or self.state.may_be_claimed_on(pod.uid))
+
+    def _is_quiet(self, pod: GpuPod, now: float) -> bool:
+        return (self._quiet_until.get(pod.uid) or 0.0) > now
 
 
 @cache

@@ -109,6 +109,17 @@ async def test_a_bound_pod_says_so_if_it_has_waited() -> None:
     assert (said["status"], said["reason"], said["message"]) == ("True", "Planned", "bound to n1")
 
 
+@pytest.mark.parametrize(("status", "is_tried_again"), [(409, True), (503, True), (None, True), (422, False)])
+async def test_a_bound_pod_does_not_go_on_saying_that_it_waits(status: int | None, is_tried_again: bool) -> None:
+    """The kubelet writes its status at the same time, so that our write often comes in vain."""
+    item = node("n1", PAIRS, claims=(claim(gpus("n1", 0)[0], "p"),))
+    state = cluster(item, saying(bound(queued("p"), "n1"), "NoRoom"))
+    written = Written(state, status)
+    written.conditions.bound("p", "n1")
+    sent = [await written.next([], seconds) for seconds in (0.0, QUIET_SECONDS - 1, QUIET_SECONDS)]
+    assert sent == ["p", "", "p" if is_tried_again else ""]
+
+
 @pytest.mark.parametrize(("status", "may_write"), [(403, False), (409, True), (500, True), (None, True)])
 async def test_without_the_right_nothing_more_is_written(status: int | None, may_write: bool) -> None:
     """All other failures concern one pod, or pass."""
