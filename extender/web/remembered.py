@@ -19,6 +19,9 @@ SECONDS: Final = 2.0
 KEPT: Final = 64
 WAITING: Final = 16
 """Askers at most that have to wait until a page is made; others are refused."""
+PAUSE_RATIO: Final = 3
+"""Times what a page took, until the next one is begun: pages get a quarter of the event loop's time, and calls the rest."""
+LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Remembered:
         self._pages = Bounded[str, tuple[float, RenderedPage]](KEPT)
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
+        self._not_before = 0.0
 
     async def page(self, question: str, make: Callable[[], Awaitable[RenderedPage]]) -> RenderedPage:
         """Return the page as it is now, or was not long before; raises `Crowded`."""
@@ -54,11 +58,20 @@ class Remembered:
             async with self._one_at_a_time:
                 if page := self._fresh(question):  # somebody who asked the same was first
                     return page
-                made = await make()
+                await asyncio.sleep(self._not_before - _now())
+                made = await self._made(make)
                 self._pages.put(question, (_now(), made))
                 return made
         finally:
             self._waiting -= 1
+
+    async def _made(self, make: Callable[[], Awaitable[RenderedPage]]) -> RenderedPage:
+        begun_at = _now()
+        try:
+            return await make()
+        finally:
+            ended_at = _now()
+            self._not_before = ended_at + min(PAUSE_RATIO * (ended_at - begun_at), LONGEST_PAUSE_SECONDS)
 
     def _fresh(self, question: str) -> RenderedPage | None:
         made_at, page = self._pages.get(question) or (0.0, None)

@@ -8,7 +8,16 @@ import pytest
 
 from extender.web import remembered
 from extender.web.concurrency import Crowded
-from extender.web.remembered import KEPT, SECONDS, WAITING, Remembered, RenderedPage
+from extender.web.remembered import (
+    KEPT,
+    LONGEST_PAUSE_SECONDS,
+    PAUSE_RATIO,
+    SECONDS,
+    WAITING,
+    Remembered,
+    RenderedPage,
+)
+from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 
 
 class Maker:
@@ -49,6 +58,26 @@ async def test_pages_are_made_one_at_a_time() -> None:
     make, pages = Maker(), Remembered()
     await asyncio.gather(*(pages.page(f"/{number}", make) for number in range(10)))
     assert (make.made, make.most_at_once) == (10, 1)
+
+
+@in_virtual_time
+async def test_calls_have_the_event_loop_for_most_of_the_time() -> None:
+    """However many different pages are asked for; a page that took long delays the next one by a bounded time."""
+    loop, pages = asyncio.get_running_loop(), Remembered()
+    assert isinstance(loop, VirtualTimeLoop)
+
+    async def seconds_of(page_seconds: float) -> float:
+        async def make() -> RenderedPage:
+            loop.advance(page_seconds)
+            return RenderedPage(b"")
+
+        begun_at = loop.time()
+        await asyncio.gather(*(pages.page(f"/{page_seconds}/{number}", make) for number in range(5)))
+        return loop.time() - begun_at
+
+    assert await seconds_of(0.04) == pytest.approx((5 + 4 * PAUSE_RATIO) * 0.04)
+    await asyncio.sleep(1.0)
+    assert await seconds_of(2.0) == pytest.approx(5 * 2.0 + 4 * LONGEST_PAUSE_SECONDS)
 
 
 async def test_a_crowd_is_refused() -> None:
