@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
 from extender.cluster.objects.constraints import why_not
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.kit.clock import Instant
 from extender.verbs.filter_prioritize import STEPS_BACK
 from extender.verbs.names import Names
 from extender.verbs.pod_context import PodContext
+from extender.verbs.preparing import prepare
 from extender.verbs.ranking import Ranking
+from topology.effort import Allowance, Search
+from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
 
 STEPPING_BACK = Rejection(
     Reason.CLOSED, STEPS_BACK, remedy="it is offered again where no other one fits, and in a while"
 )
+
+
+def prepare_judgement(state: ClusterState, pod: Pod, now: Instant) -> Search[None]:
+    """Decide on all nodes for a pod in slices, so that `Judgement.of` only looks up."""
+    with suppress(RequestError):
+        yield from prepare(state, PodContext.read(state, pod, now), Allowance())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import NOT_LISTED
 from extender.inspect import inspection, lists
+from extender.inspect.judgement import prepare_judgement
 from extender.inspect.lists import NodeFilter, NodeOrder, PodFilter, PodOrder
 from extender.inspect.places import node_names_in, places
 from extender.inspect.pod_story import EventLine, bandwidth_story, relaxation, request_lines
@@ -151,7 +152,7 @@ class Site:
         async def endpoint(request: Request) -> Response:
             extender: Extender = request.app.state.extender
             if not extender.state.synced:
-                return JSONResponse({"detail": NOT_LISTED}, 503)
+                return JSONResponse({"detail": NOT_LISTED}, 503, self.headers)
             try:
                 fields = queries.fields_of(request.query_params, kind.fields)
                 namespace = request.path_params.get("namespace") or fields.get("namespace", "")
@@ -164,7 +165,8 @@ class Site:
             except Denied as denial:
                 return JSONResponse({"detail": str(denial)}, denial.status, {**self.headers, **denial.headers})
             except Crowded as refusal:
-                return PlainTextResponse(f"{refusal}\n", 429, {"Retry-After": f"{SECONDS:.0f}"})
+                headers = {**self.headers, "Retry-After": f"{SECONDS:.0f}"}
+                return PlainTextResponse(f"{refusal}\n", 429, headers)
             headers = {**self.headers, "ETag": page.tag}
             if page.media_type != "text/html":
                 headers |= OF_A_PICTURE
@@ -279,10 +281,13 @@ async def _picture(extender: Extender, question: PageQuestion) -> Draft:
 async def _pod(extender: Extender, question: PageQuestion) -> Draft:
     namespace, name, state, sight = question.path["namespace"], question.path["name"], extender.state, question.sight
     moment, gpu_pod = now(), state.pods.find(namespace, name)
+    if gpu_pod is not None and gpu_pod.node is None and sight.sees(namespace):
+        await extender.calls.result(prepare_judgement(state, gpu_pod.pod, moment))
     explanation = inspection.explain(state, namespace, name, moment) if sight.sees(namespace) else None
     if explanation is None or gpu_pod is None:
         missing = f"There is no pod {namespace}/{name} with GPUs, or you may not see it."
         return Draft(pages.missing_page(missing), 404)
+    await extender.calls.gap()
     node = inspection.node(state, gpu_pod.node, moment) if gpu_pod.node else None
     story = PodStory(
         request=tuple(request_lines(gpu_pod)),

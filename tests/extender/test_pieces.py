@@ -15,19 +15,22 @@ import pytest
 
 from extender.binding.driver import Driver
 from extender.cluster.caches.topology_changes import CHANGES, WINDOW_SECONDS
+from extender.cluster.candidates.shape import Shape
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.topologies import NodeGpus, Topologies
 from extender.cluster.state import ClusterState
 from extender.core.reconciler import Reconciler
 from extender.inspect import inspection
 from extender.inspect.faults import Faults
+from extender.inspect.judgement import prepare_judgement
 from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
 from extender.kubernetes.events import EventRecorder
 from extender.service import Extender
 from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
+from extender.verbs import preparing
 from extender.web.views import list_nodes
-from tests.extender.builders import DGX, at, claim, cluster, node
+from tests.extender.builders import DGX, at, claim, cluster, gpus, node, pod
 from tests.extender.mig import cut
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 from tests.extender.world import Replica, World
@@ -102,6 +105,21 @@ def test_a_list_of_heavy_nodes_is_made_one_after_the_other(monkeypatch: pytest.M
         assert await longest_wait(page()) <= HEAVY_SECONDS + SHORT_TURN_SECONDS
 
     look()
+
+
+def test_nodes_are_decided_on_in_slices_before_a_waiting_pod_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One shape in each here; the explanation itself decides on none."""
+    monkeypatch.setattr(preparing, "PREPARE_STEPS", 1)
+    held = {f"n{count}": gpus(f"n{count}", *range(count)) for count in range(4)}
+    nodes = (node(name, claims=tuple(claim(gpu, f"on-{name}") for gpu in there)) for name, there in held.items())
+    state = cluster(*nodes, pod("waits", 3))
+    waits = state.pods.get("waits")
+    assert waits
+    assert len([*prepare_judgement(state, waits.pod, at())]) == 3
+    monkeypatch.delattr(Shape, "decide")
+    explanation = inspection.explain(state, "ml", "waits", at())
+    assert explanation
+    assert len(explanation.fits) == 4
 
 
 def test_a_node_that_goes_while_others_are_shown_is_left_out() -> None:
