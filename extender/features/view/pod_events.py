@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,8 @@ from extender.kubernetes.rest import Request, Send
 
 SHOWN: Final = 50
 PER_SECOND: Final = 5.0
+AT_ONCE: Final = 2
+"""Lists under way, however slow the API server is. Binds have the other connections to it."""
 MAX_CHARACTERS: Final = 1024
 """Of a message that is shown."""
 
@@ -54,16 +57,18 @@ class PodEvents:
     now: Callable[[], float]
     """Returns monotonic seconds."""
     _rate: Rate = field(default_factory=lambda: Rate(PER_SECOND, int(4 * PER_SECOND)))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def of(self, namespace: str, uid: str) -> Sequence[EventLine] | None:
         """Return a pod's events, the newest first; `None` where they cannot be read now."""
-        if not self._rate.take(self.now()):
+        if self._slots.locked() or not self._rate.take(self.now()):
             return None
         query = f"fieldSelector={quote(f'involvedObject.uid={uid}', safe='')}&limit={SHOWN}"
         try:
-            status, body = await self.send(
-                Request("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}")
-            )
+            async with self._slots:
+                status, body = await self.send(
+                    Request("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}/events?{query}")
+                )
             if status != 200:
                 return None
             events = msgspec.json.decode(body, type=_EventList).items

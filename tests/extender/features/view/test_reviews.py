@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from extender.features.view import reviews
+from extender.features.view.pod_events import AT_ONCE as EVENTS_AT_ONCE
+from extender.features.view.pod_events import PodEvents
 from extender.features.view.reviews import (
     AT_ONCE,
     MAX_TOKEN_CHARACTERS,
@@ -159,3 +161,12 @@ async def test_a_token_must_be_for_one_of_our_audiences(audience: str, is_let_in
     else:
         with pytest.raises(Unauthenticated):
             await asked.viewer("t-ann")
+
+
+async def test_a_slow_api_server_is_asked_for_few_events_at_once() -> None:
+    """Others get none, and are not kept waiting; binds need the connections."""
+    api = people()
+    pods = PodEvents(api.send, Time())
+    lists = await asyncio.gather(*(pods.of("ml", str(number)) for number in range(9)))
+    assert (sum(events is not None for events in lists), api.most_at_once) == (EVENTS_AT_ONCE, EVENTS_AT_ONCE)
+    assert await pods.of("ml", "later") is not None
