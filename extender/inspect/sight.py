@@ -38,7 +38,7 @@ class Sight:
         """Tell readers apart who see different things."""
         if self.namespaces is None:
             return ""
-        return blake2b("/".join((str(self.unasked), *sorted(self.namespaces))).encode(), digest_size=16).hexdigest()
+        return blake2b(repr((self.unasked, sorted(self.namespaces))).encode(), digest_size=16).hexdigest()
 
     def sees(self, namespace: str) -> bool:
         """Whether the reader may see the pods of a namespace."""

@@ -161,5 +161,6 @@ def test_an_explanation_names_no_other_pod() -> None:
 def test_readers_who_see_different_pods_have_different_keys() -> None:
     """By it pages are remembered."""
     sights = [EVERYTHING, NOTHING, ML, Sight(frozenset({"ml", "ops"})), Sight(frozenset({"ml"}), unasked=1)]
+    sights.append(Sight(frozenset({"ml/ops"})))  # what a query names need not be a namespace
     assert len({sight.key for sight in sights}) == len(sights)
     assert Sight(frozenset({"ops", "ml"})).key == Sight(frozenset({"ml", "ops"})).key
