@@ -22,6 +22,9 @@ from topology.effort import Search
 FAILURES: Final = 256
 """Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them."""
 
+RESERVATIONS_TRIED: Final = 8
+"""Units of one namespace for which a plan looks for GPUs to keep in vain. Each look goes over all nodes and running pods."""
+
 
 class Wait(StrEnum):
     """Why a unit does not start now."""
@@ -78,7 +81,7 @@ def plan_units(
     starts, waits, reservation = list[Start](), dict[str, Wait](), context.kept
     if reservation is not None:
         yield from nodes.keep(reservation.kept)
-    in_vain, failures = set[tuple[bool, Hashable]](), Counter[str]()
+    in_vain, failures, tries = set[tuple[bool, Hashable]](), Counter[str](), Counter[str]()
     for unit in units:
         enters = reservation is None or reservation.admits(unit, context.now)
         kind = unit.kind
@@ -97,7 +100,9 @@ def plan_units(
         failures[unit.namespace] += 1
         is_owner = reservation is not None and unit.key == reservation.owner
         waits[unit.key] = Wait.RESERVED if is_owner else Wait.NO_ROOM
-        if reservation is None and context.may_reserve(unit):
+        is_tried = reservation is None and tries[unit.namespace] < RESERVATIONS_TRIED
+        if is_tried and context.may_reserve(unit):
+            tries[unit.namespace] += 1
             reservation = yield from reserve(nodes, context.places(unit), unit, context.running())
             if reservation is not None:
                 waits[unit.key] = Wait.RESERVED

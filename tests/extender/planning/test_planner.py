@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.planning.planner import FAILURES, PlanContext, QueuePlan, Wait, plan_units
+from extender.planning.planner import FAILURES, RESERVATIONS_TRIED, PlanContext, QueuePlan, Wait, plan_units
 from extender.planning.reservations import Running
 from extender.planning.units import Unit
 from tests.extender.builders import cluster, gpus, running
@@ -118,6 +118,17 @@ def test_nothing_is_kept_for_a_gang_that_the_empty_cluster_could_not_take() -> N
     state = cluster(*racks(r1=2), *busy("r1-0"))
     made = plan(state, gang("g", 2, 2, 2), gang("later", 2), running=[until("r1-0")])
     assert (made.reservation, started(made)) == (None, ["later"])
+
+
+@pytest.mark.parametrize(("namespace", "owner"), [("ml", None), ("ops", "g")], ids=["same", "other"])
+def test_gangs_that_fit_nowhere_cost_only_their_own_namespace_the_search_for_gpus_to_keep(
+    namespace: str, owner: str | None
+) -> None:
+    """Each such search looks at all nodes, so that a plan makes few of them for one tenant."""
+    state = cluster(*racks(r1=2), *busy("r1-0"))
+    vain = [gang(f"x{number}", *[2] * (3 + number)) for number in range(RESERVATIONS_TRIED)]
+    made = plan(state, *vain, gang("g", 2, 2, namespace=namespace), running=[until("r1-0")])
+    assert (made.reservation and made.reservation.owner) == owner
 
 
 def test_one_namespaces_failures_cost_no_other_its_place() -> None:
