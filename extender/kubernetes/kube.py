@@ -378,6 +378,7 @@ def _check(response: aiohttp.ClientResponse) -> None:
         raise Unavailable(
             f"HTTP {response.status}",
             denied=response.status in {401, 403},
+            missing=response.status == 404,
             retry_after_seconds=_seconds(response.headers.get("Retry-After", "")),
         )
 

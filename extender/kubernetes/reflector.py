@@ -52,9 +52,13 @@ log = structlog.get_logger(__name__)
 class Unavailable(Exception):
     """The server cannot be reached or will not answer now."""
 
-    def __init__(self, reason: str, *, denied: bool = False, retry_after_seconds: float = 0.0) -> None:
+    def __init__(
+        self, reason: str, *, denied: bool = False, missing: bool = False, retry_after_seconds: float = 0.0
+    ) -> None:
         super().__init__(reason)
         self.denied = denied
+        self.missing = missing
+        """The server does not have what it was asked for."""
         self.retry_after_seconds = retry_after_seconds
 
 
