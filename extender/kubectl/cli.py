@@ -1,8 +1,7 @@
 """`kubectl gputopo`: show who has which GPUs, and why a pod waits.
 
-With --extender a running extender answers, for example after `kubectl port-forward`. Otherwise, or if it does not answer, the
-same code decides from the annotations alone. That needs `list` on nodes and pods. It is an estimate: only the extender knows
-which GPUs it holds for pods being bound.
+With --extender a running extender answers. Otherwise, or if it does not answer, the same code decides from the annotations
+alone. It is an estimate: only the extender knows which GPUs it holds for pods being bound.
 
 Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
@@ -30,19 +29,14 @@ from extender.kit import logs
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client, writing
 from extender.kubectl.claim import print_claim
+from extender.kubectl.claim_list import list_claims
 from extender.kubectl.form import Form, say
 from extender.kubectl.help_groups import GroupedCommands
 from extender.kubectl.hypothetical import pod_from, pod_of, pods_from, read
 from extender.kubectl.job_deadline import with_deadline
 from extender.kubectl.make_room import make_room
 from extender.kubectl.missing import no_node, no_pod
-from extender.kubectl.options import (
-    Name,
-    Namespace,
-    Version,
-    Watch,
-    verb,
-)
+from extender.kubectl.options import Name, Namespace, Version, Watch, verb
 from extender.kubectl.output import (
     print_drift,
     print_fragmentation,
@@ -362,6 +356,7 @@ def decide_all(
         raise typer.Exit(1)
 
 
+verb(app, LOOK, "claims", without=("extender", "resource", "scheduler_names", "tolerated_taints"))(list_claims)
 verb(app, EXPLAIN, "queue", without=("scheduler_names",))(show_queue)
 verb(app, EXPLAIN, "make-room", without=("extender", "scheduler_names", "tolerated_taints"))(make_room)
 for _write in (writing.cordon_gpu, writing.uncordon_gpu, writing.clear_gpu):
