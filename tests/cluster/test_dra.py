@@ -5,6 +5,7 @@ NVIDIA's driver is a stub that publishes devices; no container is prepared. kube
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES, PODS, Json
 from tests.cluster.polling import eventually
 from tests.cluster.test_rbac import EXTENDER
+from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
 from tests.manifests.test_chart_planner import PLANNER
 from tests.world.kubelets import running_kubelets
@@ -169,6 +171,23 @@ def test_an_allocation_that_nobody_uses_is_taken_back(cluster: GpuCluster) -> No
     cluster.submit(pod)
     eventually(lambda: allocations(cluster))
     eventually(lambda: cluster.extender.metric('dra_allocations_total{outcome="taken-back"}'))
+
+
+def test_the_plugin_lists_claims_that_are_reserved_and_that_wait(cluster: GpuCluster) -> None:
+    """It names GPUs by the indexes of their node, which differ here from the numbers of the devices."""
+    join(cluster, dra_node("a"))
+    cluster.submit(claiming("runs", 2))
+    eventually(lambda: cluster.is_running("runs"))
+    cluster.submit(claiming("waits", 7))
+    eventually(partial(says_why, cluster, "waits", ""))
+    answer = invoke("claims", "-n", "default", "-o", "json", "--kubeconfig", str(cluster.plane.kubeconfig()))
+    report = json.loads(answer.stdout)
+    shown = {row["pods"][0]: (row["state"], row["requested"], row["node"]) for row in report["claims"]}
+    assert (answer.exit_code, report["has_planner"]) == (0, True)
+    assert shown == {"runs": ("reserved", [2], "a"), "waits": ("waiting", [7], None)}
+    uuids = [gpu.uuid for gpu in dra_node("a").topology.gpus]
+    (devices,) = (row["devices"] for row in report["claims"] if row["devices"])
+    assert {uuids[device["index"]] for device in devices} == allocations(cluster)["runs"][1]
 
 
 def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:
