@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 from starlette.applications import Starlette
@@ -17,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from extender.features.view.feature import View
 from extender.features.view.reviews import ReviewsUnavailable, TooManyReviews, Unauthenticated
+from extender.kit.bounded import Bounded
 from extender.kit.rate import Rate
 from extender.service import Extender
 from extender.web import assets
@@ -27,6 +29,10 @@ from extender.web.site import HEADERS, PAGES, PICTURE, PICTURE_PATH, Denied, Rea
 
 MAX_CONNECTIONS: Final = 256
 REQUESTS_PER_SECOND: Final = 100.0
+READER_REQUESTS_PER_SECOND: Final = 20.0
+"""With one token, so that one reader does not use up what all may ask."""
+READERS: Final = 2_000
+"""Whose requests are counted."""
 MAX_PATH_CHARACTERS: Final = 1024
 REFUSED_AFTER_SECONDS: Final = 0.2
 _HEADERS: Final = {
@@ -57,6 +63,7 @@ class ViewPort:
         self._app.state.extender = extender
         self._hosts = Hosts((settings.host, *settings.allowed_hosts))
         self._rate = Rate(REQUESTS_PER_SECOND, int(2 * REQUESTS_PER_SECOND))
+        self._rate_of = Bounded[bytes, Rate](READERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; whatever is refused is refused after a pause."""
@@ -82,9 +89,19 @@ class ViewPort:
             return _refused(
                 414, f"more than {MAX_PATH_CHARACTERS} characters of path, or {MAX_QUERY_CHARACTERS} of query"
             )
-        if not self._rate.take(asyncio.get_running_loop().time()):
+        if not self._may_ask(scope, asyncio.get_running_loop().time()):
             return _refused(429, "too many requests: try again in a moment", {"Retry-After": "1"})
         return None
+
+    def _may_ask(self, scope: Scope, now: float) -> bool:
+        token = b"".join(value for name, value in scope["headers"] if name == b"authorization")
+        if token:
+            key = sha256(token).digest()
+            rate = self._rate_of.get(key) or Rate(READER_REQUESTS_PER_SECOND, int(2 * READER_REQUESTS_PER_SECOND))
+            self._rate_of.put(key, rate)
+            if not rate.take(now):
+                return False
+        return self._rate.take(now)
 
     async def _let_in(self, request: Request, extender: Extender, namespace: str) -> Reader:
         try:

@@ -19,6 +19,7 @@ from extender.cluster.objects.kinds import OwnerReference, Pod
 from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
 from extender.features.view.feature import View
+from extender.kit.rate import Rate
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
 from extender.web import view_port
@@ -85,6 +86,11 @@ async def read(session: aiohttp.ClientSession, path: str, token: str = "", **hea
     given = {**headers, **({"Authorization": f"Bearer {token}"} if token else {})}
     async with session.get(path, headers=given) as answer:
         return answer.status, await answer.text()
+
+
+def without_refills(per_second: float, at_once: int) -> Rate:
+    """Return a rate that does not depend on how long requests take."""
+    return Rate(0.0, at_once)
 
 
 PEOPLE = Reviewing({"t-ann": "ann", "t-root": "root", "t-new": "new"}, {"ann": ("ml",), "root": (EVERYWHERE,)})
@@ -160,6 +166,7 @@ async def test_long_addresses_and_hosts_of_others_are_refused(tmp_path: Path) ->
 async def test_a_crowd_is_refused_and_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More requests than a second may have get 429, after a pause; one refusal at a time costs a connection little."""
     monkeypatch.setattr(view_port, "REQUESTS_PER_SECOND", 1.0)
+    monkeypatch.setattr(view_port, "Rate", without_refills)
     monkeypatch.setattr(view_port, "REFUSED_AFTER_SECONDS", 0.05)
     clock = asyncio.get_running_loop().time
     async with view(tmp_path, OPEN) as session:
@@ -167,6 +174,16 @@ async def test_a_crowd_is_refused_and_slowly(tmp_path: Path, monkeypatch: pytest
         statuses = [(await read(session, "/decisions"))[0] for _ in range(5)]
         assert statuses == [200, 200, 429, 429, 429]
         assert clock() - begun >= 3 * 0.05
+
+
+async def test_one_readers_crowd_is_refused_and_others_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Her requests that are refused take nothing of what all may ask."""
+    monkeypatch.setattr(view_port, "READER_REQUESTS_PER_SECOND", 1.0)
+    monkeypatch.setattr(view_port, "REQUESTS_PER_SECOND", 2.0)
+    monkeypatch.setattr(view_port, "Rate", without_refills)
+    async with view(tmp_path) as session:
+        statuses = [(await read(session, "/decisions", token))[0] for token in ("t-ann",) * 4 + ("t-root",)]
+    assert statuses == [200, 200, 429, 429, 200]
 
 
 async def test_nobody_reads_without_a_token_of_the_cluster(tmp_path: Path) -> None:
