@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from heapq import nsmallest
 from itertools import chain, islice
 from typing import Final
@@ -25,7 +25,6 @@ from extender.inspect.sight import Sight
 from extender.inspect.waiting import WaitingPod, waiting_pod
 from extender.kit.clock import Instant
 from topology.effort import Search
-from topology.node.model import NodeTopology
 
 Islands = tuple[tuple[int, ...], ...]
 """Places in `gpus` of a node of those that NVLinks join."""
@@ -159,8 +158,10 @@ def node_rows(state: ClusterState, names: Iterable[str], sight: Sight, now: Inst
 
 def with_islands(state: ClusterState, names: Iterable[str], now: Instant) -> Iterator[tuple[NodeInfo, Islands]]:
     """Yield the nodes that are still known, with the places of the GPUs that NVLinks join."""
-    known = dict[int, Islands]()
-    return ((info, _islands(state.views[info.name], known) if info.gpus else ()) for info in nodes(state, names, now))
+    islands_of_class = cache(lambda topology_class: islands_of(topology_class.node))
+    for info in nodes(state, names, now):
+        topology_class = state.views[info.name].shape.topology_class
+        yield info, islands_of_class(topology_class) if topology_class and info.gpus else ()
 
 
 def pod_rows(state: ClusterState, names: Iterable[str], now: Instant) -> Iterator[PodRow]:
@@ -226,13 +227,3 @@ def _pod_row(state: ClusterState, pod: GpuPod, now: Instant) -> PodRow:
         seconds=now.age_seconds(pod.pod.metadata.creation_timestamp),
         waiting=waiting_pod(state, pod, now) if pod.node is None else None,
     )
-
-
-def _islands(view: NodeView, known: dict[int, Islands]) -> Islands:
-    """Return a node's islands; nodes of one kind share their topology, and `known` has those of each kind."""
-    topology: NodeTopology | None = view.shape.topology_class.node if view.shape.topology_class else None
-    if topology is None:
-        return ()
-    if id(topology) not in known:
-        known[id(topology)] = islands_of(topology)
-    return known[id(topology)]
