@@ -171,12 +171,15 @@ class Reviews:
         spec: dict[str, Any] = {"token": token} | ({"audiences": list(self.audiences)} if self.audiences else {})
         status = (await self._review("token", "authentication.k8s.io", "TokenReview", spec, _TokenReview)).status
         is_for_us = not self.audiences or not {*self.audiences}.isdisjoint(status.audiences)
-        if not (status.authenticated and is_for_us):
+        try:
+            if not (status.authenticated and is_for_us):
+                raise Unauthenticated("the token is not valid")
+            viewer = Viewer.of(status.user)
+        except Unauthenticated:
             self.count("token", "no")
             self._strangers.put(digest, self.now())
-            raise Unauthenticated("the token is not valid")
+            raise
         self.count("token", "yes")
-        viewer = Viewer.of(status.user)
         self._viewers.put(digest, viewer.key, (self.now(), viewer))
         return viewer
 

@@ -12,6 +12,7 @@ from extender.features.view.pod_events import PodEvents
 from extender.features.view.reviews import (
     AT_ONCE,
     MAX_TOKEN_CHARACTERS,
+    MAX_VIEWER_BYTES,
     REMEMBERED_SECONDS,
     RIGHTS_A_REQUEST,
     TOKENS,
@@ -93,6 +94,16 @@ async def test_a_token_that_is_nobodys_is_asked_about_once_and_pushes_out_no_rea
         await asked.viewer(f"stranger-{TOKENS + 9}")
     assert (await asked.viewer("t-ann")).user["user"] == "ann"
     assert api.asked["token"] == before == TOKENS + 11
+
+
+async def test_a_user_who_is_too_large_is_asked_about_once() -> None:
+    """Else her requests would use up the questions about the tokens of others."""
+    api = Reviewing({"t": "x" * MAX_VIEWER_BYTES}, {})
+    asked = asking(api)
+    for _ in range(2):
+        with pytest.raises(Unauthenticated):
+            await asked.viewer("t")
+    assert api.asked == {"token": 1}
 
 
 async def test_new_tokens_are_asked_about_at_a_bounded_rate() -> None:
