@@ -137,10 +137,7 @@ class StartedUnits:
         """Hold the GPUs of all members of a unit; returns whether they are still free, and the pods still wait."""
         if not all(map(self._is_open_to, start.assignments)):
             return False
-        pods = {
-            assignment.pod.metadata.uid: _Planned(assignment, self._is_pinned(start, assignment))
-            for assignment in start.assignments
-        }
+        pods = {one.pod.metadata.uid: _Planned(one, self._is_pinned(start, one)) for one in start.assignments}
         self._units.setdefault(start.unit.key, {}).update(pods)
         self._unit_of |= dict.fromkeys(pods, start.unit.key)
         for uid, planned in pods.items():
@@ -378,13 +375,11 @@ class StartedUnits:
 
     def _is_pinned(self, start: Start, assignment: Assignment) -> bool:
         """Whether a pod may go to no other node."""
-        pod = self.state.pods.get(assignment.pod.metadata.uid)
-        if pod is not None and self._is_directed_otherwise(pod):
-            return False
-        return start.unit.is_gang or _requires(assignment.request)
+        is_directed = self._is_directed_otherwise(self.state.pods.get(assignment.pod.metadata.uid))
+        return not is_directed and (start.unit.is_gang or _requires(assignment.request))
 
-    def _is_directed_otherwise(self, pod: GpuPod) -> bool:
-        return any(step.directs(pod) for step in self.before_opening)
+    def _is_directed_otherwise(self, pod: GpuPod | None) -> bool:
+        return pod is not None and any(step.directs(pod) for step in self.before_opening)
 
     def _hold(self, planned: _Planned, now: float) -> None:
         """Keep the GPUs from everybody else for a while; each round renews it. Shares that are claimed would count twice."""
