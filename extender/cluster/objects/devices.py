@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Present, Taint
+from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Taint
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
@@ -61,12 +61,18 @@ class Allocation(msgspec.Struct, frozen=True, rename="camel"):
     node_selector: NodeSelector | None = None
 
 
+class Consumer(msgspec.Struct, frozen=True):
+    """A pod, as a rule, that may use a claim."""
+
+    resource: str = ""
+    name: str = ""
+
+
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """What has become of a claim."""
 
     allocation: Allocation | None = None
-    reserved_for: list[Present] | None = None
-    """Pods, as a rule, that may use the claim."""
+    reserved_for: list[Consumer] | None = None
 
 
 class ClaimMeta(ObjectMeta, frozen=True, gc=False, rename="camel"):
