@@ -1,7 +1,7 @@
 """`kubectl gputopo`: show who has which GPUs, and why a pod waits.
 
 With --extender a running extender answers. Otherwise, or if it does not answer, the same code decides from the annotations
-alone. It is an estimate: only the extender knows which GPUs it holds for pods being bound.
+alone, with `list` on nodes and pods. It is an estimate: only the extender knows which GPUs it holds for pods being bound.
 
 Exit codes: 0 yes, 1 a clear no (the pod fits nowhere, there is no such node), 2 wrong usage or no cluster.
 """
