@@ -23,6 +23,7 @@ from extender.features.queue.begun import begun_plans
 from extender.features.queue.conditions import PlanConditions
 from extender.features.queue.estimate import estimate
 from extender.features.queue.evictions import QueueEvictions
+from extender.features.queue.fate import Fate
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.newcomers import Newcomers
@@ -31,7 +32,7 @@ from extender.features.queue.running import PlacesOfUnits, running_pods
 from extender.features.queue.search import prepare, search
 from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
-from extender.features.queue.started import Fate, StartedUnits
+from extender.features.queue.started import StartedUnits
 from extender.features.queue.stranded import StrandedPods
 from extender.features.queue.waiting import NotPlanned, QueuedPods, ReadPods, WaitReason, read_queue, reasons_of
 from extender.inspect.notes import PodNote
@@ -224,7 +225,7 @@ class Queue(Feature):
         if not self.plans():
             self._stand_by()
             return
-        for ended in self.started.follow(self.clock().monotonic):
+        for ended in await in_turns(self.started.follow(self.clock().monotonic)):
             self.metrics.count(PODS, ended.fate)
             if ended.fate is not Fate.SERVED:
                 self.newcomers.forget()  # others may want what was held for this pod
@@ -271,9 +272,10 @@ class Queue(Feature):
     async def _plan_all(self, now: Instant) -> None:
         self.newcomers.all_are_planned()
         queue = await in_turns(read_queue(self.state, now, self.started, self._read_pods))
-        carried_on = {
-            start.unit.key for start in begun_plans(self.state, queue) if self.started.begin(start, now.monotonic)
-        }
+        carried_on = set[str]()
+        for start in begun_plans(self.state, queue):
+            if await in_turns(self.started.begin(start, now.monotonic)):
+                carried_on.add(start.unit.key)
         queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in carried_on))
         await asyncio.sleep(0)  # each of these looks at all pods
         await self._all(self._drive(self.started.take_back(unit)) for unit in self.started.to_take_back())
@@ -314,7 +316,7 @@ class Queue(Feature):
         await in_turns(prepare(self.state, queue))
         plan = await in_turns(search(self.state, queue, context, self.started, self.settings, self.clock()))
         for start in plan.starts:
-            if self.started.begin(start, self.clock().monotonic):
+            if await in_turns(self.started.begin(start, self.clock().monotonic)):
                 self.turns.started(start.unit)
                 self._say_planned(start)
         return plan

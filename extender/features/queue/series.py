@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 from extender.features.queue.endings import Cause
-from extender.features.queue.started import Fate
+from extender.features.queue.fate import Fate
 from extender.features.queue.waiting import WaitReason
 from extender.kubernetes.eviction import EvictionOutcome
 from extender.telemetry.metrics import Declaration, SeriesKind, read_gauges

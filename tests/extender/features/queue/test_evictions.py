@@ -114,7 +114,7 @@ class Looks:
             nodes = PlannedNodes(NodesOfCluster(self.state), {})
             places = {"n2": self.state.nodes.locations["n2"]}
             assignments = finish(place_unit(nodes, places, unit, enters=True))
-            assert self.queue.started.begin(Start(unit, assignments), self.seconds)
+            assert finish(self.queue.started.begin(Start(unit, assignments), self.seconds))
 
     def _clock(self) -> Instant:
         return at(self.seconds)

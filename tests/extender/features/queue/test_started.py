@@ -8,14 +8,17 @@ from msgspec.structs import replace
 from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.features.queue import started as started_module
 from extender.features.queue.begun import begun_plans
-from extender.features.queue.started import RETRY_SECONDS, Ended, Fate, StartedUnits
+from extender.features.queue.fate import Fate
+from extender.features.queue.started import RETRY_SECONDS, Ended, StartedUnits
 from extender.planning.planner import Start
 from tests.extender.builders import PAIRS, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from topology.annotations import keys
 from topology.annotations.records import decode_ledger
+from topology.effort import finish
 
 LIFE_SECONDS = 60.0
 
@@ -24,7 +27,7 @@ def begun(state: ClusterState, *, nominates: bool = True, seconds: float = 0.0) 
     """Plan the only unit of the queue, and begin to carry it out."""
     (unit,) = read(state).units
     started = StartedUnits(state, LIFE_SECONDS, nominates)
-    assert started.begin(Start(unit, placed(state, unit)), seconds)
+    assert finish(started.begin(Start(unit, placed(state, unit)), seconds))
     return started
 
 
@@ -110,7 +113,7 @@ def test_members_on_one_node_are_claimed_for_in_one_write() -> None:
     started = begun(state, nominates=False)
     (swap,) = claim_all(started, state, NoAnswer("timed out"))
     assert {claim.uid for claim in decode_ledger(swap.ledger).claims} == {"a", "b"}
-    assert (started.follow(1.0), [*started.to_claim()], started.to_open(0.0)) == ([], ["n1"], [])
+    assert (finish(started.follow(1.0)), [*started.to_claim()], started.to_open(0.0)) == ([], ["n1"], [])
 
 
 def test_a_plan_whose_claims_are_refused_is_taken_back_and_its_node_steps_back() -> None:
@@ -119,7 +122,7 @@ def test_a_plan_whose_claims_are_refused_is_taken_back_and_its_node_steps_back()
     started = begun(state, nominates=False)
     claim_on(started, state, "n1")
     claim_on(started, state, "n2", Refused(403, "no"))
-    assert fates(started.follow(1.0)) == dict.fromkeys("ab", Fate.TAKEN_BACK)
+    assert fates(finish(started.follow(1.0))) == dict.fromkeys("ab", Fate.TAKEN_BACK)
     ((claimed, other),) = started.to_take_back()
     assert (state.claimed_on(claimed), state.memory.setbacks.away(other, "", 1.0)) == ({"n1"}, ["n2"])
 
@@ -167,9 +170,9 @@ def test_every_bind_is_compared_with_the_plan(where: str, fate: Fate) -> None:
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     open_all(started, state, queued("p", 2))
-    assert started.follow(1.0) == []
+    assert finish(started.follow(1.0)) == []
     state.pods.changed(bound(queued("p", 2), where))
-    assert fates(started.follow(2.0)) == {"p": fate}
+    assert fates(finish(started.follow(2.0))) == {"p": fate}
     assert (len(started), state.holds.places(2.0)) == (0, {})
 
 
@@ -178,7 +181,7 @@ def test_a_plan_is_taken_back_whole_while_no_gate_is_open() -> None:
     state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
     started = begun(state)
     state.pods.deleted(of_gang("a"))
-    assert fates(started.follow(1.0)) == {"a": Fate.GONE, "b": Fate.TAKEN_BACK}
+    assert fates(finish(started.follow(1.0))) == {"a": Fate.GONE, "b": Fate.TAKEN_BACK}
     assert (len(started), state.holds.places(1.0)) == (0, {})
 
 
@@ -188,7 +191,7 @@ def test_a_plan_is_taken_back_when_somebody_else_has_its_gpus() -> None:
     started = begun(state)
     taken = gpus("n1", 0, machine_name="rtx-3090-2")[0]
     state.nodes.changed(node("n1", "rtx-3090-2", claims=(claim(taken, "thief"),), generation=2, version=2))
-    assert fates(started.follow(1.0)) == {"p": Fate.GPUS_TAKEN}
+    assert fates(finish(started.follow(1.0))) == {"p": Fate.GPUS_TAKEN}
 
 
 @pytest.mark.parametrize(
@@ -214,9 +217,9 @@ def test_after_the_first_open_gate_a_plan_is_carried_on() -> None:
     started = begun(state, nominates=False)
     open_all(started, state, members[0])
     state.pods.deleted(members[1])
-    assert fates(started.follow(1.0)) == {"b": Fate.GONE}
+    assert fates(finish(started.follow(1.0))) == {"b": Fate.GONE}
     state.pods.changed(bound(members[0], "n1"))
-    assert fates(started.follow(2.0)) == {"a": Fate.SERVED}
+    assert fates(finish(started.follow(2.0))) == {"a": Fate.SERVED}
 
 
 def test_a_gate_that_could_not_be_opened_is_tried_again() -> None:
@@ -234,7 +237,7 @@ def test_an_open_gate_is_noticed_however_its_write_was_answered() -> None:
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     state.pods.changed(opened(queued("p", 2), "n1"))
-    assert (started.follow(1.0), started.to_open(0.0)) == ([], [])
+    assert (finish(started.follow(1.0)), started.to_open(0.0)) == ([], [])
 
 
 def test_gpus_are_held_until_a_pod_that_may_go_elsewhere_has_had_its_time() -> None:
@@ -242,9 +245,9 @@ def test_gpus_are_held_until_a_pod_that_may_go_elsewhere_has_had_its_time() -> N
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     open_all(started, state, queued("p", 2))
-    assert started.follow(LIFE_SECONDS - 1) == []
+    assert finish(started.follow(LIFE_SECONDS - 1)) == []
     assert state.holds.own("p", "n1", LIFE_SECONDS + 1)
-    assert fates(started.follow(LIFE_SECONDS)) == {"p": Fate.LEFT}
+    assert fates(finish(started.follow(LIFE_SECONDS))) == {"p": Fate.LEFT}
 
 
 def test_a_pinned_pod_whose_node_is_gone_is_stranded() -> None:
@@ -254,7 +257,7 @@ def test_a_pinned_pod_whose_node_is_gone_is_stranded() -> None:
     started = begun(state, nominates=False)
     open_all(started, state, *members)
     state.nodes.replaced([])
-    assert fates(started.follow(1.0)) == {"a": Fate.STRANDED, "b": Fate.STRANDED}
+    assert fates(finish(started.follow(1.0))) == {"a": Fate.STRANDED, "b": Fate.STRANDED}
 
 
 def test_a_pinned_pod_that_is_never_bound_holds_up_neither_the_queue_nor_its_gang() -> None:
@@ -263,7 +266,7 @@ def test_a_pinned_pod_that_is_never_bound_holds_up_neither_the_queue_nor_its_gan
     started = begun(state, nominates=False)
     open_all(started, state, of_gang("a"), of_gang("b"))
     assert started.under_way(LIFE_SECONDS - 1) == {"a", "b"}
-    assert (started.follow(LIFE_SECONDS), started.under_way(LIFE_SECONDS), len(started)) == ([], frozenset(), 2)
+    assert (finish(started.follow(LIFE_SECONDS)), started.under_way(LIFE_SECONDS), len(started)) == ([], frozenset(), 2)
 
 
 def test_a_pod_that_its_owner_narrows_after_the_plan_is_planned_again() -> None:
@@ -271,7 +274,7 @@ def test_a_pod_that_its_owner_narrows_after_the_plan_is_planned_again() -> None:
     state = cluster(node("n1", PAIRS), queued("p", 2))
     started = begun(state, nominates=False)
     state.pods.changed(queued("p", 2, version=5, node_selector={"pool": "other"}))
-    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+    assert fates(finish(started.follow(1.0))) == {"p": Fate.TAKEN_BACK}
 
 
 def test_a_gate_that_the_api_server_refuses_to_open_is_not_tried_for_ever() -> None:
@@ -280,7 +283,7 @@ def test_a_gate_that_the_api_server_refuses_to_open_is_not_tried_for_ever() -> N
     started = begun(state, nominates=False)
     claim_all(started, state)
     run(started.open("p", 0.0), Refused(422, "affinity"))
-    assert fates(started.follow(1.0)) == {"p": Fate.TAKEN_BACK}
+    assert fates(finish(started.follow(1.0))) == {"p": Fate.TAKEN_BACK}
 
 
 def test_claims_of_a_gang_with_an_open_member_are_carried_on() -> None:
@@ -298,6 +301,22 @@ def test_claims_of_a_gang_with_an_open_member_are_carried_on() -> None:
     ]
 
 
+def test_a_large_gang_is_begun_and_followed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have their turns meanwhile. If one of its pods is gone by then, nothing stays held."""
+    monkeypatch.setattr(started_module, "FOLLOWED_AT_ONCE", 2)
+    items = [of_gang(name, 1, size=6) for name in "abcdef"]
+    state = cluster(node("n1", PAIRS), *items)
+    (unit,) = read(state).units
+    start, started = Start(unit, placed(state, unit)), StartedUnits(state, LIFE_SECONDS, nominates=True)
+    assert len([*started.begin(start, 0.0)]) == len([*started.follow(1.0)]) == 3
+    started.forget()
+    steps = started.begin(start, 2.0)
+    next(steps)
+    assert state.holds.places(2.0)
+    state.pods.deleted(start.assignments[-1].pod)
+    assert (finish(steps), len(started), state.holds.places(2.0)) == (False, 0, {})
+
+
 def test_a_plan_that_came_too_late_is_not_begun() -> None:
     """Its pod has been opened by somebody, or is gone."""
     item = queued("p", 2)
@@ -306,5 +325,5 @@ def test_a_plan_that_came_too_late_is_not_begun() -> None:
     assignments = placed(state, unit)
     state.pods.changed(opened(item, "n1"))
     started = StartedUnits(state, LIFE_SECONDS, nominates=True)
-    assert not started.begin(Start(unit, assignments), 0.0)
+    assert not finish(started.begin(Start(unit, assignments), 0.0))
     assert (len(started), state.holds.places(0.0)) == (0, {})
