@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
-from extender.kit.turns import Turn
+from extender.kit.turns import Turn, in_turns
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -50,15 +50,13 @@ class CallsFirst:
     async def result(self, steps: Generator[None, None, Answer]) -> Answer:
         """Take the steps in turns, and return what they come to."""
         turn = Turn()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                answer: Answer = end.value
-                return answer
+
+        async def give_way() -> None:
             if turn.is_over():
                 await self.gap()
-                turn = Turn()
+                turn.begin()
+
+        return await in_turns(steps, give_way)
 
     async def listed(self, items: Iterable[Item]) -> list[Item]:
         """Return items that are made as they are taken, such as the rows of a page."""

@@ -6,11 +6,16 @@ What calls wait for takes one turn after the other. What is in no hurry pauses b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+
+Gap = Callable[[], Awaitable[object]]
+"""What comes between two steps."""
+_OTHERS_FIRST: Final[Gap] = partial(asyncio.sleep, 0)
 
 TURN_SECONDS: Final = 0.002
 """Far less than a call takes on its way: a few pieces of work of that length may come between its parts."""
@@ -27,7 +32,11 @@ class Turn:
         self._time = asyncio.get_running_loop().time
         self._seconds = seconds
         self._pause_seconds = pause_seconds
-        self._until = self._time() + seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin, or begin again."""
+        self._until = self._time() + self._seconds
 
     def is_over(self) -> bool:
         """Whether it is time that others have their turns."""
@@ -36,18 +45,18 @@ class Turn:
     async def end(self) -> None:
         """Let them have theirs; then the next one begins."""
         await asyncio.sleep(self._pause_seconds)
-        self._until = self._time() + self._seconds
+        self.begin()
 
 
-async def in_turns(steps: Generator[None, None, Answer]) -> Answer:
-    """Take the steps one after the other, and return what they come to."""
+async def in_turns(steps: Generator[None, None, Answer], gap: Gap = _OTHERS_FIRST) -> Answer:
+    """Take the steps one after the other, with a gap after each, and return what they come to."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        await asyncio.sleep(0)
+        await gap()
 
 
 async def in_short_turns(steps: Iterable[None]) -> None:
