@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from extender.cluster.caches.departures import Departures
 from extender.cluster.caches.evictions import Evictions
 from extender.cluster.caches.gates import Gates
 from extender.cluster.caches.namespace_use import NamespaceUse
@@ -30,6 +31,7 @@ class PodIndexes:
         self.gates = Gates()
         self.evictions = Evictions(self.groups.beside)
         self.use = NamespaceUse()
+        self.departures = Departures()
         self._all = (
             self.groups,
             self.stand_ins,
@@ -38,6 +40,7 @@ class PodIndexes:
             self.gates,
             self.evictions,
             self.use,
+            self.departures,
         )
 
     def take(self, uid: str, pod: GpuPod | None) -> None:

@@ -16,16 +16,17 @@ from extender.cluster.caches.cpu import CpuInUse
 from extender.cluster.caches.node_cache import NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.resource_claims import ResourceClaims
-from extender.cluster.candidates.holds import Holds
+from extender.cluster.candidates.holds import Heir, Holds
 from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.conditions import NodeConditions
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import kind_of, read_request
+from extender.cluster.objects.gpu_pods import GpuPod, kind_of, owner_of, read_request
 from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.quantities import memory_bytes
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.pod_indexes import PodIndexes
 from extender.cluster.pod_memory import PodMemory
@@ -161,6 +162,15 @@ class ClusterState:
             raise RequestError("spec.resourceClaims", cached.claimed.refusal)
         return cached.claimed.request
 
+    def heir_of(self, pod: GpuPod) -> Heir | None:
+        """Return what a pod is as an heir; `None` where it has no owner, or its request cannot be read."""
+        owner = owner_of(pod.pod)
+        try:
+            request = self.request_of(pod.pod).request
+        except RequestError:
+            return None
+        return Heir(owner, request, pod.cpu_milli, memory_bytes(pod.pod)) if owner else None
+
     def map_to_dra(self, is_mapped: bool) -> None:
         """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
         self._views.map_to_dra(is_mapped=is_mapped)
@@ -203,6 +213,7 @@ class ClusterState:
         Topologies that changed too often are read once they have been still, one a step: there may be many at once.
         """
         self.indexes.gates.listen(now)
+        self.indexes.departures.listen(now)
         yield from self.nodes.telling(now)
         self.agents.tell(now)
         changed = self.heartbeats.listen(now)
@@ -266,3 +277,5 @@ class ClusterState:
         if pod.node is not None:
             self.holds.release(uid)
             self.memory.bound(pod, pod.node, is_news=self.pods.synced)
+        elif pod.is_alive and self.holds.awaits(owner_of(pod.pod)) and (heir := self.heir_of(pod)):
+            self.holds.inherit(uid, heir)

@@ -5,6 +5,8 @@ next pod elsewhere. It is advice: it lives in memory, expires, is replaced by th
 
 Some holds do not yield (`gangs`). To a member of a PodGroup, those of the members that are tried with it. To every pod,
 those of members that are being bound. Safety does not rest on them either, but whole groups do.
+
+GPUs can be held for a pod that does not exist yet: the next pod of an owner with the same request (`Heir`).
 """
 
 from __future__ import annotations
@@ -89,11 +91,26 @@ class Hold:
         return cls(node, gpus, expires, placement.value_lost, best, _shares_of(placement, request))
 
 
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """Which pod gets what is held under another key: the next one of an owner that requests the same."""
+
+    owner: str
+    """As `owner_of` returns it."""
+    request: GpuRequest
+    cpu_milli: int
+    memory_bytes: int
+    not_for: frozenset[str] = frozenset()
+    """UIDs of the owner's pods that wait already."""
+
+
 class Holds:
-    """At most one hold per pod, by UID."""
+    """At most one hold per pod, by UID; a pod that does not exist yet has a key of its caller's instead."""
 
     def __init__(self) -> None:
         self._holds: dict[str, Hold] = {}
+        self._heirs: dict[str, Heir] = {}
+        """By key."""
 
     def put(self, uid: str, hold: Hold) -> None:
         """Hold these GPUs for the pod, instead of any others."""
@@ -103,6 +120,42 @@ class Holds:
     def release(self, uid: str) -> None:
         """Hold nothing for the pod any more."""
         self._holds.pop(uid, None)
+        self._heirs.pop(uid, None)
+
+    def bequeath(self, key: str, heir: Heir) -> None:
+        """Let the first pod that is such an heir have what is held under a key."""
+        if key in self._holds:
+            self._heirs[key] = heir
+
+    def revoke(self, key: str) -> None:
+        """Let no pod have it, for now."""
+        self._heirs.pop(key, None)
+
+    def awaits(self, owner: str) -> bool:
+        """Whether anything is held for the next pod of an owner."""
+        return any(heir.owner == owner for heir in self._heirs.values())
+
+    def inherit(self, uid: str, pod: Heir) -> bool:
+        """Hold for a new pod what is held for an heir like it; returns whether anything is."""
+        if uid in self._holds:
+            return False
+        for key, heir in self._heirs.items():
+            is_same = (heir.owner, heir.request, heir.cpu_milli, heir.memory_bytes) == (
+                pod.owner,
+                pod.request,
+                pod.cpu_milli,
+                pod.memory_bytes,
+            )
+            if is_same and uid not in heir.not_for and key in self._holds:
+                self._holds[uid] = self._holds.pop(key)
+                del self._heirs[key]
+                return True
+        return False
+
+    def firm_of(self, uid: str, now: float) -> Hold | None:
+        """Return what is held for a pod and yields to nobody."""
+        hold = self._holds.get(uid)
+        return hold if hold and hold.is_firm and hold.expires > now else None
 
     def own(self, uid: str, node: str, now: float) -> int:
         """Return the GPUs of `node` that are held for the pod."""
@@ -126,8 +179,12 @@ class Holds:
 
     def others(self, uid: str, now: float) -> dict[str, Held]:
         """Return node → what is held there for other pods."""
+        return self.besides((uid,), now)
+
+    def besides(self, uids: Collection[str], now: float) -> dict[str, Held]:
+        """Return node → what is held there, but for these pods."""
         self._expire(now)
-        return _by_node(hold for owner, hold in self._holds.items() if owner != uid)
+        return _by_node(hold for owner, hold in self._holds.items() if owner not in uids)
 
     def kept(self, uid: str, now: float, beside: Collection[str] = ()) -> dict[str, Held]:
         """Return node → what is held there for other pods and does not yield; `beside`: the pods whose holds do not, either."""
@@ -156,7 +213,7 @@ class Holds:
 
     def _expire(self, now: float) -> None:
         for expired in [key for key, hold in self._holds.items() if hold.expires <= now]:
-            del self._holds[expired]
+            self.release(expired)
 
 
 def _by_node(holds: Iterable[Hold]) -> dict[str, Held]:
