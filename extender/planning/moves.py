@@ -20,6 +20,8 @@ from topology.request.gpu_request import GpuRequest
 MOST_MOVES: Final = 2
 CHEAPEST: Final = 12
 """Pods of one node of which sets are tried."""
+DECIDED_AT_ONCE: Final = 8
+"""Sets of pods of one node, in one step."""
 TRIED: Final = 256
 """Sets of pods for which new places are looked for, the cheapest first."""
 
@@ -35,6 +37,11 @@ class MovablePod:
     """What it holds, as a mask over positions."""
     cost_gpu_seconds: float
     """What is lost if it moves."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's identity."""
+        return self.wanted.pod.metadata.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def plan_moves(
     candidates = list[_Candidate]()
     for node, pods in by_node.items():
         within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds and may_go_together(some))
-        candidates += _candidates(nodes, node, within, waiting.request)
+        candidates += yield from _candidates(nodes, node, within, waiting.request)
         yield
     for candidate in sorted(candidates, key=lambda candidate: candidate.rank)[:TRIED]:
         plan = yield from _placed(nodes, waiting, candidate)
@@ -103,6 +110,33 @@ def plan_moves(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What a pod that moves is about to give back."""
+
+    node: str
+    gpus: int
+    """A mask over positions."""
+    demand: HostDemand
+
+
+def still_fits(nodes: PlannedNodes, places: Sequence[Assignment], leaving: Iterable[Leaving]) -> Search[bool]:
+    """Return whether the rest of a plan still gives all of its pods what it promised them.
+
+    Args:
+        nodes: As they are, and as all that is planned will make them, without what is held for this plan.
+        places: What the plan has promised, and nobody has taken yet.
+        leaving: What pods of the plan will give back.
+
+    """
+    freed, released = dict[str, int](), dict[str, HostDemand]()
+    for pod in leaving:
+        freed[pod.node] = freed.get(pod.node, 0) | pod.gpus
+        released[pod.node] = released.get(pod.node, NO_DEMAND) + pod.demand
+    later = yield from nodes.later(freed, released)
+    return all(later.place_on(place.pod, place.request, place.node, place.gpus) for place in places)
+
+
 def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
     cheapest = sorted(pods, key=lambda pod: (pod.cost_gpu_seconds, pod.gpus.bit_count(), pod.gpus))[:CHEAPEST]
     return chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1))
@@ -110,11 +144,15 @@ def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
 
 def _candidates(
     nodes: PlannedNodes, node: str, sets: Iterable[tuple[MovablePod, ...]], request: GpuRequest
-) -> Iterator[_Candidate]:
-    for pods in sets:
+) -> Search[list[_Candidate]]:
+    candidates = list[_Candidate]()
+    for number, pods in enumerate(sets):
+        if number % DECIDED_AT_ONCE == DECIDED_AT_ONCE - 1:
+            yield
         verdict = nodes.decide_after(node, _gpus(pods), request)
         if isinstance(verdict, Placement):
-            yield _Candidate(pods, verdict.score)
+            candidates.append(_Candidate(pods, verdict.score))
+    return candidates
 
 
 def _placed(nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate) -> Search[MovePlan | None]:

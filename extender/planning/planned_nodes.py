@@ -142,6 +142,18 @@ class PlannedNodes:
                 return name, verdict
         return None
 
+    def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> bool:
+        """Give the pod exactly these GPUs of a node; returns whether it may have them, and whether all else lets it go there."""
+        bucket, demand = self._shapes.bucket_of(node), HostDemand.of(pod)
+        if bucket is None or node not in self._names or not self._nodes.lets(pod, node, self._needed(node, demand)):
+            return False
+        left = _left(bucket.shape, self._taken.get(node, NOTHING), self._freed.get(node, 0))
+        verdict = replace(left, free=left.free & gpus, doubtful=left.doubtful & gpus).decide(request)
+        if not isinstance(verdict, Placement):
+            return False
+        self._take(node, Held.of(verdict, request), demand)
+        return True
+
     def fitting(
         self,
         request: GpuRequest,

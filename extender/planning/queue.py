@@ -131,9 +131,9 @@ def _behind(
             yield uid
 
 
-def on_their_way(state: ClusterState, now: Instant) -> dict[str, Held]:
-    """Return node → what is held, or what pods will get that somebody else has nominated there."""
-    taken = state.holds.others("", now.monotonic)
+def on_their_way(state: ClusterState, now: Instant, but_for: Collection[str] = ()) -> dict[str, Held]:
+    """Return node → what is held, or what pods will get that somebody else has nominated there; `but_for`: keys of holds."""
+    taken = state.holds.besides(but_for, now.monotonic)
     on_the_way = state.holds.places(now.monotonic)
     for uid, pod in state.indexes.waiting.nominated.items():
         view = state.views.get(pod.pod.status.nominated_node_name or "")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.planning.moves import MOST_MOVES, MovablePod, MovePlan, plan_moves
-from extender.planning.units import PendingPod
+from extender.planning.moves import MOST_MOVES, Leaving, MovablePod, MovePlan, plan_moves, still_fits
+from extender.planning.planned_nodes import HostDemand
+from extender.planning.units import Assignment, PendingPod
 from tests.extender.builders import PAIRS, cluster, gpus, node, pod
 from tests.extender.planning.gangs import planned_nodes
 from topology.bandwidth.rings import members_of
@@ -158,3 +159,44 @@ def test_gpus_are_given_once() -> None:
     ]
     assert len({*given_away}) == len(given_away)
     assert kept.isdisjoint(given_away)
+
+
+def promised(made: MovePlan) -> list[Assignment]:
+    return [made.target, *(place for _, place in made.moves)]
+
+
+def leaving(made: MovePlan) -> list[Leaving]:
+    return [Leaving(pod.node, pod.gpus, HostDemand.of(pod.wanted.pod)) for pod, _ in made.moves]
+
+
+def a_plan(state: ClusterState) -> MovePlan:
+    made = plan(state, pending("w", 8, cpu="8"), movable("a0", "a", 0, cpu="3"))
+    assert made
+    return made
+
+
+def test_a_plan_still_fits_until_somebody_takes_what_it_promised() -> None:
+    """GPUs of its target, GPUs of a new place, or CPU; and not where the pods that were to leave stay."""
+    held = on("a0", "a", 0, cpu="3"), on("b0", "b", 0, cpu="5")
+    state = two_nodes(*held, cpu="8")
+    made = a_plan(state)
+    (_, place) = made.moves[0]
+
+    def fits(now: ClusterState, gone: list[Leaving]) -> bool:
+        return finish(still_fits(planned_nodes(now), promised(made), gone))
+
+    assert fits(state, leaving(made))
+    assert not fits(state, [])
+    assert not fits(two_nodes(*held, on("x", "a", 5), cpu="8"), leaving(made))
+    assert not fits(two_nodes(*held, on("x", "b", *place.placement.gpus), cpu="8"), leaving(made))
+    free = next(position for position in range(1, 8) if position not in place.placement.gpus)
+    assert fits(two_nodes(*held, on("x", "b", free), cpu="8"), leaving(made))
+    assert not fits(two_nodes(*held, on("x", "b", free, cpu="1"), cpu="8"), leaving(made))
+
+
+def test_a_plan_does_not_fit_on_a_node_that_is_gone() -> None:
+    """The new place was there."""
+    held = on("a0", "a", 0, cpu="3"), on("b0", "b", 0, cpu="5")
+    made = a_plan(two_nodes(*held, cpu="8"))
+    alone = cluster(node("a", PAIRS, cpu="8"), held[0])
+    assert not finish(still_fits(planned_nodes(alone), promised(made), leaving(made)))
