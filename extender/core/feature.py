@@ -18,6 +18,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.core.openings import Openings
+from extender.core.queue_outlook import QueueOutlook
 from extender.inspect.history import History
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
@@ -52,6 +53,8 @@ class Core:
     """Returns why no verb is answered now."""
     openings: Openings = field(default_factory=Openings)
     """What features do before the queue opens a gate, and whether it does so in this process."""
+    queue: QueueOutlook = field(default_factory=QueueOutlook)
+    """What the queue has no room for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class SeriesKind(Enum):
     """How the values of a series come about."""
 
     COUNTER = auto()
-    """`Metrics.count` adds one. The exposed names end in `_total`."""
+    """`Metrics.count` adds one, or an amount. The exposed names end in `_total`."""
     HISTOGRAM = auto()
     """`Metrics.observe` takes each value."""
     GAUGE = auto()
@@ -83,9 +83,9 @@ class Metrics:
         self._register(BUILD_INFO)
         self.show(BUILD_INFO, {(version("gputopo"), config_digest): 1})
 
-    def count(self, declaration: Declaration, *labels: str) -> None:
-        """Count one event."""
-        _series(self._counters[declaration.name], labels).inc()
+    def count(self, declaration: Declaration, *labels: str, amount: float = 1.0) -> None:
+        """Count one event, or add an amount."""
+        _series(self._counters[declaration.name], labels).inc(amount)
 
     def begin(self, declaration: Declaration, *labels: str) -> None:
         """Begin a series at zero, so that its first event is an increase."""

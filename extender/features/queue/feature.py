@@ -18,6 +18,7 @@ from extender.cluster.state import ClusterState
 from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
 from extender.core.openings import Openings
+from extender.core.queue_outlook import QueueOutlook
 from extender.features.queue import events, listing
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.conditions import PlanConditions
@@ -28,6 +29,7 @@ from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.newcomers import Newcomers
 from extender.features.queue.reservation_turns import ReservationTurns
+from extender.features.queue.reserved import reserved_plans
 from extender.features.queue.running import PlacesOfUnits, running_pods
 from extender.features.queue.search import prepare, search
 from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
@@ -95,6 +97,7 @@ class Queue(Feature):
     conditions: PlanConditions | None = None
     """`None`: pods do not have any."""
     openings: Openings = field(default_factory=Openings)
+    outlook: QueueOutlook = field(default_factory=QueueOutlook)
     started: StartedUnits = field(init=False)
     half_gangs: HalfGangs = field(init=False)
     stranded: StrandedPods = field(init=False)
@@ -116,8 +119,9 @@ class Queue(Feature):
     def __post_init__(self) -> None:
         """Begin with nothing planned."""
         self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.openings.steps)
-        self.openings.are_here = self.plans
+        self.openings.are_here = self.outlook.is_here = self.plans
         self.turns = ReservationTurns(self.settings.reservation)
+        self.outlook.without_room, self.outlook.kept = self._without_room, self.turns.kept
         self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
         self.stranded = StrandedPods(self.state)
@@ -143,6 +147,7 @@ class Queue(Feature):
             Evictor(send, core.events, core.clock) if settings.evict else None,
             PlanConditions(core.state, send, core.clock) if settings.condition else None,
             core.openings,
+            core.queue,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -313,6 +318,12 @@ class Queue(Feature):
 
     async def _planned(self, queue: QueuedPods, context: PlanContext) -> QueuePlan:
         """Plan these units, and begin to carry the plan out."""
+        reserved = set[str]()
+        for start in reserved_plans(self.state, queue, self.clock()):
+            if await in_turns(self.started.begin(start, self.clock().monotonic)):
+                reserved.add(start.unit.key)
+                self._say_planned(start)
+        queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in reserved))
         await in_turns(prepare(self.state, queue))
         plan = await in_turns(search(self.state, queue, context, self.started, self.settings, self.clock()))
         for start in plan.starts:
@@ -337,6 +348,9 @@ class Queue(Feature):
         """Yield the pods without a plan in their order, with their places."""
         placed = listing.with_places(self.state, self._in_order())
         return ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
+
+    def _without_room(self) -> Iterator[str]:
+        return (uid for uid, reason in self.reasons.items() if reason.why is WaitReason.NO_ROOM)
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

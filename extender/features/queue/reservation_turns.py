@@ -6,10 +6,11 @@ passed over while pods of others wait, each time for longer. That ends when one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.cluster.candidates.holds import Held
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.bounded import Bounded
 from extender.kit.fair_table import FairTable
@@ -78,6 +79,10 @@ class ReservationTurns:
         if now - self._since >= self.seconds:
             pause_ends = max(now, self._pauses.not_before(namespace))
             self._passed_over.put(owner, namespace, pause_ends + self.seconds)
+
+    def kept(self) -> Mapping[str, Held]:
+        """Return node → what is kept there."""
+        return self.reservation.kept if self.reservation else {}
 
     def started(self, unit: Unit) -> None:
         """Take note that a unit starts: what was kept for it has served its purpose."""
