@@ -30,10 +30,13 @@ class EvictionOutcome(StrEnum):
     """Nobody knows; the same may be asked again."""
 
 
-async def evict(send: Send, pod: PodName, version: str = "") -> tuple[EvictionOutcome, str]:
-    """Ask once that a pod be evicted, in a version of it or in any; returns the answer, and what the server says of it."""
+async def evict(send: Send, pod: PodName, version: str = "", *, dry_run: bool = False) -> tuple[EvictionOutcome, str]:
+    """Ask once that a pod be evicted, in a version of it or in any; returns the answer, and what the server says of it.
+
+    A dry run asks what the answer would be.
+    """
     try:
-        status, body = await send(to_request(pod, version))
+        status, body = await send(to_request(pod, version, dry_run=dry_run))
     except Unavailable as error:
         return EvictionOutcome.FAILED, str(error)
     if status < 300:
@@ -45,7 +48,7 @@ async def evict(send: Send, pod: PodName, version: str = "") -> tuple[EvictionOu
     return (EvictionOutcome.REFUSED if status < 500 else EvictionOutcome.FAILED), message_of(body)
 
 
-def to_request(pod: PodName, version: str = "") -> Request:
+def to_request(pod: PodName, version: str = "", *, dry_run: bool = False) -> Request:
     """Put it into the API's words; a pod of the same name that came later stays."""
     preconditions = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
     body = {
@@ -55,4 +58,5 @@ def to_request(pod: PodName, version: str = "") -> Request:
         "deleteOptions": {"preconditions": preconditions},
     }
     path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}/eviction"
+    path += "?dryRun=All" if dry_run else ""
     return Request("POST", path, msgspec.json.encode(body), may_be_too_many=True)

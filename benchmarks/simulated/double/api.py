@@ -131,7 +131,8 @@ def _on_object(store: ObjectStore, target: _Target, request: HttpRequest) -> Rep
     if target.subresource == "eviction":
         if resource is not PODS or request.method != "POST":
             raise _method_not_allowed()
-        return Reply(201, evict(store, target.namespace, target.name, _json(request)))
+        evicted = evict(store, target.namespace, target.name, _json(request), dry_run=_dry_run(request))
+        return Reply(201, evicted)
     if target.subresource == "log":
         if resource is not PODS or request.method != "GET":
             raise _method_not_allowed()
