@@ -15,6 +15,7 @@ from extender.features.autoscaling.feature import Autoscaling
 from extender.features.dra.feature import Dra
 from extender.features.group_sizes.feature import GroupSizeWatch
 from extender.features.measured.feature import MeasuredFile
+from extender.features.moves.feature import Moves
 from extender.features.quality.feature import Quality
 from extender.features.queue.feature import Queue
 from extender.features.sick_gpus.feature import SickGpus
@@ -28,6 +29,7 @@ FEATURES: Final[tuple[type[Feature], ...]] = (
     Autoscaling,
     Steering,
     Queue,
+    Moves,
     Dra,
     Waking,
     MeasuredFile,

@@ -94,7 +94,7 @@ def off(extender: Extender) -> set[str]:
 
 async def test_a_configuration_switches_features_on(tmp_path: Path) -> None:
     """These are off by default; what is off has no object, and so remembers nothing."""
-    switched = {"autoscaling", "steering", "queue", "dra", "group-sizes", "measured", "view"} & {
+    switched = {"autoscaling", "steering", "queue", "moves", "dra", "group-sizes", "measured", "view"} & {
         kind.name for kind in FEATURES
     }
     assert off(extender_with(tmp_path, FEATURES, {})) == switched

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec.structs import replace
+
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod
 from extender.planning.units import PendingPod
-from extender.verbs.pod_context import PodContext
 from topology.annotations import keys
+from topology.effort import Search
 from topology.errors import RequestError
 from topology.request.words import duration
 
@@ -26,6 +29,8 @@ _FORBIDS: Final[Mapping[str, str]] = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotations by which owners keep other programs from evicting a pod."""
+NODES_AT_ONCE: Final = 32
+"""In one step: about a millisecond."""
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
 """Owners that create the next pod on the same node."""
 
@@ -44,6 +49,8 @@ class Stays(StrEnum):
     SHARES = "shares of a GPU or MIG slices"
     UNKNOWN_GPUS = "GPUs that are not its alone"
     UNREADABLE = "annotations that cannot be read"
+    ANOTHER_SCHEDULER = "a scheduler that does not ask gputopo, and no gate: the next pod would go anywhere"
+    LIMITS = "limits of moves"
 
 
 @dataclass(slots=True)
@@ -54,26 +61,50 @@ class Movable:
     stay: Counter[Stays] = field(default_factory=Counter)
 
 
-def movable_pods(state: ClusterState, waiting: GpuPod, now: Instant) -> Movable:
-    """Return the pods that may move for one that waits; linear in all pods with GPUs."""
+def movable_pods(
+    state: ClusterState, waiting: GpuPod, now: Instant, may_move: Callable[[GpuPod], bool] = lambda _: True
+) -> Search[Movable]:
+    """Return the pods that may move for one that waits, of those that `may_move`; linear in all pods with GPUs."""
     movable = Movable()
-    for view in state.views.values():
-        taken = view.taken()
-        for owner, gpus in taken.items():
-            pod = state.pods.get(owner) if isinstance(owner, str) else None
-            if pod is None or not pod.is_movable or not pod.is_alive or pod.node != view.name:
+    for number, view in enumerate([*state.views.values()]):
+        if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+            yield
+        for pod in state.pods.bound_to(view.name):
+            if not (pod.is_movable and pod.is_alive):
                 continue
-            is_alone = all(not gpus & others for other, others in taken.items() if other != owner)
-            reason = _why_it_stays(state, pod, waiting) if is_alone else Stays.UNKNOWN_GPUS
-            try:
-                wanted = PendingPod(pod.pod, PodContext.read(state, pod.pod, now).request)
-            except RequestError:
-                reason = Stays.UNREADABLE
-            if reason:
-                movable.stay[reason] += 1
+            if not may_move(pod):
+                movable.stay[Stays.LIMITS] += 1
+                continue
+            moving = movable_pod(state, pod, waiting, now)
+            if isinstance(moving, Stays):
+                movable.stay[moving] += 1
             else:
-                movable.pods.append(MovablePod(wanted, view.name, gpus, gpus.bit_count() * cost_seconds(pod, now)))
+                movable.pods.append(moving)
     return movable
+
+
+def movable_pod(state: ClusterState, pod: GpuPod, waiting: GpuPod, now: Instant) -> MovablePod | Stays:
+    """Return a bound pod as one that may move for one that waits, or why it stays."""
+    view = state.views.get(pod.node or "")
+    taken = view.taken() if view else {}
+    gpus = taken.pop(pod.uid, 0)
+    if view is None or not gpus or any(gpus & others for others in taken.values()):
+        return Stays.UNKNOWN_GPUS
+    if reason := _why_it_stays(state, pod, waiting):
+        return reason
+    try:
+        wanted = PendingPod(without_ours(pod), state.request_of(pod.pod).request)
+        seconds = cost_seconds(pod, now)
+    except RequestError:
+        return Stays.UNREADABLE
+    return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds)
+
+
+def without_ours(pod: GpuPod) -> Pod:
+    """Return a pod without the affinity by which the queue has sent it to its node: its successor has none."""
+    if pod.directed_to is None:
+        return pod.pod
+    return replace(pod.pod, spec=replace(pod.pod.spec, affinity=None))
 
 
 def may_go_together(state: ClusterState, pods: Sequence[MovablePod]) -> bool:
@@ -116,8 +147,10 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | 
         return Stays.GROUP
     if any(annotations.get(key) == word for key, word in _FORBIDS.items()):
         return Stays.FORBIDDEN
-    if not is_plain(pod.pod):
+    if not is_plain(without_ours(pod)):
         return Stays.CONSTRAINTS
+    if pod.directed_to is None and state.indexes.schedulers.another(pod.pod):
+        return Stays.ANOTHER_SCHEDULER
     budgets = state.budgets.of(metadata)
     if len(budgets) > 1:
         return Stays.BUDGETS

@@ -13,6 +13,7 @@ from extender.cluster.state import ClusterState
 from extender.features.moves.movable import SWITCH_SECONDS, Movable, Stays, cost_seconds, may_go_together, movable_pods
 from tests.extender.builders import PAIRS, at, budget, cluster, gpus, node, pod
 from topology.annotations import keys
+from topology.effort import finish
 
 LABELS = {"app": "serve"}
 GROUP = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
@@ -39,7 +40,7 @@ def on_a_node(*pods: Pod) -> ClusterState:
 
 
 def read(state: ClusterState) -> Movable:
-    return movable_pods(state, pod_of(state, "waits"), NOW)
+    return finish(movable_pods(state, pod_of(state, "waits"), NOW))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:

@@ -1,0 +1,49 @@
+"""What is said to pods that move, and to those that they make room for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from extender.features.moves.course import MoveEnd
+from extender.kubernetes.events import Event, PodName
+from extender.kubernetes.evictor import EVICTED
+from extender.planning.moves import MovablePod, MovePlan
+from extender.planning.units import Assignment
+
+WAITS: Final = "GPUPodWaitsForMoves"
+GIVEN_UP: Final = "GPUPodMovesGivenUp"
+_WHY: Final = {
+    MoveEnd.DEADLINE: "it took too long",
+    MoveEnd.CHANGED: "its place, or a new place of a pod that moves, is not free any more",
+    MoveEnd.REFUSED: "a pod may not be evicted",
+    MoveEnd.STOOD_BY: "another replica of the extender plans now",
+}
+"""Of plans that the waiting pod outlives without a place."""
+
+
+def waits(pod: PodName, plan: MovePlan) -> Event:
+    """Say who moves for a pod."""
+    count = len(plan.moves)
+    pods, cost = "1 pod" if count == 1 else f"{count} pods", minutes(plan.cost_gpu_seconds)
+    return Event(pod, WAITS, f"waits for {pods} to move from {plan.target.node}, cost {cost}", "Normal")
+
+
+def moved(pod: PodName, waiting: PodName, move: MovablePod, place: Assignment) -> Event:
+    """Say why a pod is evicted, and where the next pod of its owner goes."""
+    why = f"moved to make room for {waiting.namespace}/{waiting.name}, cost {minutes(move.cost_gpu_seconds)}"
+    return Event(pod, EVICTED, f"{why}; GPUs of {place.node} are reserved for the next pod of its owner", "Normal")
+
+
+def given_up(pod: PodName, end: MoveEnd) -> Event | None:
+    """Say why no more pods move for a pod; `None` where it does not matter to it any more."""
+    why = _WHY.get(end)
+    return Event(pod, GIVEN_UP, f"no more pods move for it: {why}", "Normal", end) if why else None
+
+
+def minutes(gpu_seconds: float) -> str:
+    """Return GPU-seconds in words.
+
+    >>> minutes(725.0)
+    '12 GPU-minutes'
+    """
+    return f"{gpu_seconds / 60:.0f} GPU-minutes"

@@ -1,0 +1,279 @@
+"""Makes room for pods of the queue: plans moves, reserves the new places, and evicts one pod after the other.
+
+The replica that plans the queue does it. A plan is checked again before each eviction, and given up where it does not hold.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from extender.binding.driver import Driver
+from extender.binding.intents import Done, GetPod, Step
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.core.feature import Core, Feature
+from extender.core.queue_outlook import QueueOutlook
+from extender.features.moves import events
+from extender.features.moves.candidates import WaitingTurns
+from extender.features.moves.course import (
+    MoveEnd,
+    RoomPlan,
+    bequeath,
+    fate,
+    learn_of_evictions,
+    leaving,
+    may_still_move,
+    places_left,
+    reserve,
+    revoke,
+    stand_by,
+    still_to_move,
+    withdraw,
+)
+from extender.features.moves.limits import MoveLimits
+from extender.features.moves.search import worthwhile_plan
+from extender.features.moves.series import BEGUN, COST, GAIN, GAUGES, MOVES, PLANS
+from extender.features.moves.settings import MovesSettings
+from extender.inspect.notes import PodNote
+from extender.kit.clock import Clock, Instant
+from extender.kit.plain_structlog import structlog
+from extender.kit.rounds import Round
+from extender.kit.turns import in_turns
+from extender.kubernetes.events import EventRecorder, PodName
+from extender.kubernetes.eviction import EvictionOutcome, evict
+from extender.kubernetes.rest import Send
+from extender.planning.moves import MovePlan, still_fits
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.telemetry.metrics import Figures, Metrics
+
+ROUND_SECONDS: Final = 0.25
+SEARCH_SECONDS: Final = 1.0
+"""Between two searches for a plan."""
+SEARCH_RATIO: Final = 9
+"""Times what a search took, at least: searches cost a tenth of the time, however many pods wait."""
+RETRY_SECONDS: Final = 5.0
+"""Before another eviction of a plan is tried again that was refused."""
+
+SETTLING: Final = 1000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Moves(Feature):
+    """The moves of one extender."""
+
+    name = "moves"
+    section = MovesSettings
+    declarations = (PLANS, MOVES, COST, GAIN, *GAUGES)
+
+    state: ClusterState
+    driver: Driver
+    send: Send
+    clock: Clock
+    metrics: Metrics
+    recorder: EventRecorder
+    settings: MovesSettings
+    queue: QueueOutlook
+    plans: list[RoomPlan] = field(default_factory=list)
+    """Those that are being carried out."""
+    limits: MoveLimits = field(init=False)
+    turns: WaitingTurns = field(init=False)
+    _settling: deque[RoomPlan] = field(default_factory=lambda: deque(maxlen=SETTLING))
+    """Plans that have ended lately: new places of pods that they have moved may still be held."""
+    _search_not_before: float = 0.0
+    """Monotonic seconds."""
+
+    def __post_init__(self) -> None:
+        """Begin without a plan."""
+        self.limits = MoveLimits(self.settings)
+        self.turns = WaitingTurns(self.state, self.settings, self.limits)
+
+    @classmethod
+    def of(cls, core: Core) -> Self | None:
+        """Return the feature, `None` where it is not enabled."""
+        settings = core.config.section(MovesSettings)
+        if not settings.enabled:
+            return None
+        return cls(
+            state=core.state,
+            driver=core.driver,
+            send=core.watching.api.send,
+            clock=core.clock,
+            metrics=core.metrics,
+            recorder=core.events,
+            settings=settings,
+            queue=core.queue,
+        )
+
+    def rounds(self) -> Iterable[Round]:
+        """Return the one that does all."""
+        return (Round(name=self.name, work=self.round, every_seconds=ROUND_SECONDS),)
+
+    def figures(self) -> Figures:
+        """Return how many plans are being carried out."""
+        return {"move_plans_under_way": len(self.plans)}
+
+    def note(self, pod: GpuPod) -> PodNote | None:
+        """Return who moves for a pod."""
+        plan = next((plan for plan in self.plans if plan.uid == pod.uid), None)
+        if plan is None:
+            return None
+        line = f"{len(plan.evicted)} of {len(plan.plan.moves)} pods have been evicted on {plan.plan.target.node} for it"
+        return PodNote(feature=self.name, line=line)
+
+    async def round(self) -> None:
+        """Follow the plans, evict at most one pod for each of them, and look for one more plan."""
+        if not self.state.synced:
+            return
+        if not self.queue.is_here():
+            self._stand_by()
+            return
+        for plan in [*self.plans]:
+            for moved in learn_of_evictions(self.state, plan):
+                self.metrics.count(COST, amount=moved.cost_gpu_seconds)
+            if end := fate(self.state, plan, self.clock().monotonic):
+                self._end(plan, end)
+            elif self.clock().monotonic >= plan.not_before:
+                await self._go_on(plan)
+        if len(self.plans) < self.settings.at_once and self.clock().monotonic >= self._search_not_before:
+            began = self.clock().monotonic
+            await self._begin_one()
+            end_of_search = self.clock().monotonic
+            self._search_not_before = end_of_search + max(SEARCH_SECONDS, SEARCH_RATIO * (end_of_search - began))
+
+    def nodes_as_planned(self, now: Instant, room: RoomPlan | None = None) -> PlannedNodes:
+        """Return the nodes without what is held for others, and without what the queue keeps for a gang."""
+        taken = on_their_way(self.state, now, room.keys if room else ())
+        for node, held in self.queue.kept().items():
+            taken[node] = taken.get(node, NOTHING) + Held(held.gpus, held.shares)
+        return PlannedNodes(NodesOfCluster(self.state), taken)
+
+    def _stand_by(self) -> None:
+        """Hold nothing for plans of this replica any more."""
+        if self.plans or self._settling:
+            for plan in [*self.plans]:
+                self._end(plan, MoveEnd.STOOD_BY)
+            stand_by(self.state, self._settling, self.clock().monotonic)
+            self._settling.clear()
+
+    async def _begin_one(self) -> None:
+        """Look for a plan for the pod whose turn it is, and reserve what it needs."""
+        now = self.clock()
+        under_way = frozenset(plan.uid for plan in self.plans)
+        pod = await in_turns(self.turns.next_pod(self.queue.without_room(), under_way, now))
+        if pod is None or not self.state.budgets.known:
+            return
+        nodes = self.nodes_as_planned(now)
+        made = await in_turns(worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, now))
+        if made is None or not self.queue.is_here():
+            self.turns.in_vain(pod, now.monotonic)
+            return
+        plan, gain = made
+        room = RoomPlan(plan, gain, self.clock().monotonic + self.settings.patience)
+        if not await self._holds_still(room):  # others may have come while the search took its steps
+            return
+        reserve(self.state, room)
+        self.plans.append(room)
+        self.metrics.count(PLANS, BEGUN)
+        self.recorder.record(events.waits(PodName.of(pod), plan))
+        log.info("pods are to move", pod="/".join(pod.key), node=plan.target.node, moves=_words(plan))
+
+    async def _go_on(self, room: RoomPlan) -> None:
+        """Evict the next pod of a plan, if the waiting pod and all that move still get what they were promised."""
+        pods = still_to_move(self.state, room)
+        if not pods:
+            return
+        target = room.plan.target.pod.metadata
+        is_there = await self.driver.drive(
+            _waits_live(target.namespace, target.name, target.uid), self.driver.deadline()
+        )
+        if not is_there:
+            return  # the watch tells what has become of it, or the next round asks again
+        if not (room.is_promised or await self._promise(room, pods)):
+            self._end(room, MoveEnd.REFUSED)
+            return
+        now = self.clock()
+        if not (self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
+            return  # the next round ends it
+        if not (may_still_move(self.state, room, pods, now) and await self._holds_still(room)):
+            self._end(room, MoveEnd.CHANGED)
+            return
+        await self._evict(room, pods[0])
+
+    async def _promise(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
+        """Ask whether all evictions of a plan would be granted now, and count them."""
+        namespace = room.plan.target.pod.metadata.namespace
+        if not self.limits.may_move_together([pod.pod for pod in pods], namespace, self.clock().monotonic):
+            return False
+        for pod in pods:
+            answer, _ = await evict(self.send, PodName.of(pod), dry_run=True)
+            if answer is not EvictionOutcome.EVICTED:
+                self.metrics.count(MOVES, answer)
+                return False
+        for pod in pods:
+            self.limits.moved(pod.pod, namespace, self.clock().monotonic)
+        room.is_promised = True
+        return True
+
+    async def _evict(self, room: RoomPlan, pod: GpuPod) -> None:
+        """Evict a pod in the version that was looked at; its successor may come before the answer."""
+        bequeath(self.state, room, pod)
+        answer, why = await evict(self.send, PodName.of(pod), pod.pod.metadata.resource_version)
+        self.metrics.count(MOVES, answer)
+        move, place = next((move, place) for move, place in room.plan.moves if move.uid == pod.uid)
+        log.info("asked for a move", pod="/".join(pod.key), to=place.node, answer=str(answer), why=why)
+        if answer is EvictionOutcome.EVICTED:
+            room.evicted.add(pod.uid)
+            self.metrics.count(COST, amount=move.cost_gpu_seconds)
+            waiting = room.plan.target.pod.metadata
+            name = PodName(waiting.namespace, waiting.name, waiting.uid)
+            self.recorder.record(events.moved(PodName.of(pod), name, move, place))
+            return
+        if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
+            revoke(self.state, room, pod)
+        if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not room.evicted:
+            self._end(room, MoveEnd.REFUSED)
+            return
+        room.not_before = self.clock().monotonic + RETRY_SECONDS
+
+    async def _holds_still(self, room: RoomPlan) -> bool:
+        now = self.clock()
+        nodes = self.nodes_as_planned(now, room)
+        places, gone = places_left(self.state, room, now.monotonic), [*leaving(self.state, room)]
+        return await in_turns(still_fits(nodes, places, gone))
+
+    def _end(self, room: RoomPlan, end: MoveEnd) -> None:
+        now = self.clock().monotonic
+        withdraw(self.state, room, end, now)
+        self.plans.remove(room)
+        self._settling.append(room)
+        self.metrics.count(PLANS, end)
+        log.info("a plan to move pods has ended", uid=room.uid, outcome=str(end), evicted=len(room.evicted))
+        if end is MoveEnd.SERVED:
+            self.metrics.count(GAIN, amount=room.gain_gpu_seconds)
+            return
+        pod = self.state.pods.get(room.uid)
+        if pod is not None:
+            self.turns.in_vain(pod, now)
+            if event := events.given_up(PodName.of(pod), end):
+                self.recorder.record(event)
+
+
+def _waits_live(namespace: str, name: str, uid: str) -> Step[bool]:
+    """Read a pod live; returns whether it is the same one and still behind a gate."""
+    reply = yield GetPod(namespace, name)
+    if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
+        return False
+    pod = reply.value
+    return pod.metadata.uid == uid and bool(pod.spec.scheduling_gates) and pod.metadata.deletion_timestamp is None
+
+
+def _words(plan: MovePlan) -> list[str]:
+    return [f"{place.pod.metadata.namespace}/{place.pod.metadata.name} to {place.node}" for _, place in plan.moves]

@@ -1,0 +1,45 @@
+"""Searches the cheapest plan that makes room for a pod and is worth its cost. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.state import ClusterState
+from extender.features.moves.limits import MoveLimits
+from extender.features.moves.movable import may_go_together, movable_pods
+from extender.features.moves.settings import MovesSettings
+from extender.kit.clock import Instant
+from extender.planning.moves import MovablePod, MovePlan, plan_moves
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.units import PendingPod
+from extender.verbs.pod_context import PodContext
+from topology.effort import Search
+from topology.errors import RequestError
+
+MOST_WAIT_SECONDS: Final = 3600.0
+"""How long a pod is taken to wait at most if nobody moves."""
+
+
+def worthwhile_plan(
+    state: ClusterState, nodes: PlannedNodes, pod: GpuPod, settings: MovesSettings, limits: MoveLimits, now: Instant
+) -> Search[tuple[MovePlan, float] | None]:
+    """Return a plan for a single pod that waits in the queue, and what it is worth in GPU-seconds."""
+    try:
+        context = PodContext.read(state, pod.pod, now)
+    except RequestError:
+        return None
+    if context.group is not None and (context.group.size or 1) > 1:
+        return None
+    waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
+    wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
+    gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
+    movable = yield from movable_pods(state, pod, now, lambda other: limits.may_move(other, now))
+
+    def may_go(pods: Sequence[MovablePod]) -> bool:
+        moving = [moved.wanted.pod for moved in pods]
+        return may_go_together(state, pods) and limits.may_move_together(moving, pod.key[0], now.monotonic)
+
+    plan = yield from state.effort.bounded_steps(plan_moves(nodes, waiting, movable.pods, gain, may_go))
+    return None if plan is None else (plan, gain)

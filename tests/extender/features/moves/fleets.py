@@ -1,0 +1,90 @@
+"""Random fragmented fleets: enough GPUs are free for the pods that wait, and on no node as many as one of them needs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from random import Random
+from typing import Final
+
+from extender.features.moves.search import worthwhile_plan
+from extender.kubernetes.evictor import EVICTED
+from tests.extender.features.moves.site import CHEAP, MoveSite
+from topology.annotations import keys
+from topology.effort import finish
+
+NODES: Final = 12
+GPUS_OF_NODE: Final = 8
+WAITING_GPUS: Final = 4
+_EXPENSIVE: Final = {keys.MOVABLE: "true", keys.RESTART_COST: "10h"}
+_FORBIDDEN: Final = {**CHEAP, "karpenter.sh/do-not-disrupt": "true"}
+_KINDS: Final[tuple[dict[str, str], ...]] = (CHEAP, CHEAP, CHEAP, CHEAP, _EXPENSIVE, _FORBIDDEN, {})
+
+
+class FragmentedFleet:
+    """Twelve nodes full of small pods, and one to three larger ones that wait."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"fleet {seed}")
+        self.site = MoveSite(NODES, self.random)
+        with self.site.world.unchecked():  # that takes as long as all that follows
+            self._fill()
+        self.site.world.check()
+        self.waiting = [f"w{number}" for number in range(self.random.randint(1, 3))]
+        for name in self.waiting:
+            self.site.single(name, WAITING_GPUS)
+
+    def _fill(self) -> None:
+        """Every third fleet has pods of one GPU only, and at most two free ones on a node: two pods have to move."""
+        is_fine = self.random.random() < 1 / 3
+        most_free, sizes = (2, (1,)) if is_fine else (WAITING_GPUS - 1, (1, 1, 2, 2, 3))
+        left = {name: GPUS_OF_NODE - self.random.randint(1, most_free) for name in self.site.nodes}
+        number = 0
+        while any(left.values()):
+            gpus = self.random.choice(sizes)
+            there = [name for name, count in left.items() if count >= gpus]
+            if not there:
+                continue
+            nodes = self.random.sample(there, min(len(there), self.random.choice((1, 1, 2, 3))))
+            self.site.replica_set(
+                f"rs{number}",
+                gpus,
+                *nodes,
+                annotations=self.random.choice(_KINDS),
+                budget=self.random.random() < 0.4,
+                priority=self.random.choice((0, 0, 0, 0, 10)),
+            )
+            number += 1
+            for name in nodes:
+                left[name] -= gpus
+
+    async def play(self, most_ticks: int = 150, deaths: int = 0) -> None:
+        """Let time pass until no plan helps any more; the planner dies so often in the middle of plans."""
+        for _ in range(most_ticks):
+            is_mid_plan = bool(self.site.moves.plans) and self.site.deaths < deaths
+            await self.site.tick(dies_after=self.random.randint(0, 6) if is_mid_plan else None)
+            if not self.site.moves.plans and not self.site.under_way() and not self.helped():
+                return
+
+    def helped(self) -> list[str]:
+        """Return the pods that wait and for which a plan exists."""
+        moves, names = self.site.moves, list[str]()
+        for name in self.waiting:
+            pod = moves.state.pods.find("default", name)
+            if pod and not pod.node:
+                now = moves.clock()
+                nodes = moves.nodes_as_planned(now)
+                if finish(worthwhile_plan(moves.state, nodes, pod, moves.settings, moves.limits, now)):
+                    names.append(name)
+        return names
+
+    def in_vain(self) -> list[str]:
+        """Return the pods for which others were evicted, and that are not bound."""
+        notes = (event.note for event in self.site.recorder.events if event.reason == EVICTED)
+        served = {match[1] for note in notes if (match := re.search(r"room for default/(\S+),", note))}
+        return sorted(name for name in served if not self.site.node_of(name))
+
+    def incomplete(self) -> dict[str, int]:
+        """Return ReplicaSet → how many of its pods have no node."""
+        bound = Counter({name: len(nodes) for name, nodes in self.site.owners().items()})
+        return {name: count for name, wanted in self.site.wanted().items() if (count := wanted - bound[name])}

@@ -1,0 +1,190 @@
+"""A plan is carried out as long as it holds, and given up cleanly where it does not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from benchmarks.simulated.double.resources import BUDGETS, PODS
+from extender.cluster.candidates.holds import Hold
+from extender.features.moves.events import GIVEN_UP, WAITS
+from extender.features.moves.settings import MovesSettings
+from extender.kubernetes.evictor import EVICTED
+from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
+from topology.annotations import keys
+
+
+def fragmented(settings: MovesSettings = AT_ONCE, *, moving: int = 1, budget: bool = False) -> MoveSite:
+    """Return two full nodes with three GPUs free, or with two where two pods have to move, and a pod that wants four."""
+    site = MoveSite(2, Random(1), settings)
+    for number in range(moving):
+        site.replica_set(f"moves-{number}", 1, "n0", budget=budget)
+    site.single("stays", 4, on="n0")
+    site.single("other", 5, on="n1")
+    site.single("waits", 4)
+    return site
+
+
+def evicted(site: MoveSite) -> list[str]:
+    return [pod["metadata"]["labels"]["app"] for pod in site.evicted]
+
+
+def firm(node: str, gpus: int, expires: float) -> Hold:
+    return Hold(node, gpus, expires, is_firm=True)
+
+
+async def until_begun(site: MoveSite) -> None:
+    for _ in range(5):
+        await site.tick()
+        if site.moves.plans:
+            return
+    raise AssertionError("no plan was begun")
+
+
+@pytest.mark.parametrize("moving", [1, 2])
+async def test_pods_move_one_after_the_other_and_all_get_what_they_were_promised(moving: int) -> None:
+    """The waiting pod has its place, and each moved pod a new one; nothing is held any more."""
+    site = fragmented(moving=moving)
+    await site.settle()
+    assert site.node_of("waits") == "n0"
+    moved = {name: nodes for name, nodes in site.owners().items() if name}
+    assert moved == {f"moves-{number}": ["n1"] for number in range(moving)}
+    assert sorted(evicted(site)) == [f"moves-{number}" for number in range(moving)]
+    assert len({*site.evicted_at}) == moving
+    assert site.reservations() == {}
+
+
+async def test_both_sides_are_told() -> None:
+    """What it costs, for whom, and who waits for it."""
+    site = fragmented()
+    await site.settle()
+    notes = {event.reason: event.note for event in site.recorder.events}
+    assert notes[WAITS] == "waits for 1 pod to move from n0, cost 2 GPU-minutes"
+    moved = "moved to make room for default/waits, cost 2 GPU-minutes"
+    assert notes[EVICTED] == f"{moved}; GPUs of n1 are reserved for the next pod of its owner"
+
+
+async def test_a_pod_says_who_moves_for_it() -> None:
+    """As long as the plan is carried out."""
+    site = fragmented(moving=2)
+    await until_begun(site)
+    waits = site.moves.state.pods.find("default", "waits")
+    assert waits
+    note = site.moves.note(waits)
+    assert note and note.line == "0 of 2 pods have been evicted on n0 for it"
+    await site.settle()
+    assert site.moves.note(waits) is None
+
+
+async def test_a_budget_that_allows_nothing_is_kept_and_the_pod_is_left_alone_for_a_while() -> None:
+    """The watch still shows the budget as it was. The dry run shows what it is, and no other plan follows at once."""
+    site = fragmented(budget=True)
+    await until_begun(site)
+    site.world.patch(BUDGETS, "moves-0", {"status": {"disruptionsAllowed": 0}}, "status")
+    await site.moves.round()
+    assert (evicted(site), site.reservations(), site.outcomes["move_plans refused"]) == ([], {}, 1)
+    for _ in range(5):
+        await site.tick()
+    assert site.outcomes["move_plans begun"] == 1
+    assert any(event.reason == GIVEN_UP for event in site.recorder.events)
+
+
+async def test_no_pod_is_evicted_once_the_waiting_pod_is_gone() -> None:
+    """Also where only the API server knows that yet."""
+    site = fragmented()
+    await until_begun(site)
+    site.world.delete("waits", 0)
+    await site.moves.round()
+    assert (evicted(site), len(site.moves.plans)) == ([], 1)
+    await site.settle()
+    assert (evicted(site), site.reservations(), site.outcomes["move_plans gone"]) == ([], {}, 1)
+
+
+async def test_the_second_pod_stays_where_the_waiting_pod_goes_after_the_first() -> None:
+    """The first one comes back to its reserved place."""
+    site = fragmented(moving=2)
+    await until_begun(site)
+    await site.tick()
+    assert len(site.evicted) == 1
+    site.world.delete("waits", 0)
+    await site.settle()
+    assert len(site.evicted) == 1
+    assert sum(len(site.owners()[f"moves-{number}"]) for number in range(2)) == 2
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+async def test_no_pod_is_evicted_where_somebody_else_has_taken_a_place(node: str) -> None:
+    """Bound around the reservations: on the target, or on the new place of the pod that moves."""
+    site = fragmented()
+    await until_begun(site)
+    name = "intruder"
+    spec = {"containers": [{"name": "main", "resources": {"limits": {keys.GPU_RESOURCE: "3"}}}]}
+    site.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+    site.replica.catch_up()
+    plan = site.moves.plans[0]
+    for key in plan.keys:
+        site.replica.state.holds.release(key)  # of another replica, which knows nothing of them
+    site.replica.bind(name, node)
+    for moved, place in plan.plan.moves:
+        site.replica.state.holds.put(plan.key_of(moved), firm(place.node, place.gpus, plan.deadline))
+    site.replica.state.holds.put(plan.uid, firm(plan.plan.target.node, plan.plan.target.gpus, plan.deadline))
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
+async def test_a_plan_ends_in_time_and_nothing_stays_reserved() -> None:
+    """The evicted pod takes longer to end than the plan may take."""
+    settings = AT_ONCE.model_copy(update={"patience": 5 * TICK_SECONDS})
+    site = fragmented(settings)
+    site.kubelet_works = False
+    await until_begun(site)
+    for _ in range(8):
+        await site.tick()
+    assert evicted(site) == ["moves-0"]
+    assert site.outcomes["move_plans deadline"] == 1
+    assert site.reservations() == {}
+
+
+async def test_a_replica_that_does_not_plan_moves_nothing_and_holds_nothing() -> None:
+    """Another one has the Lease now."""
+    site = fragmented()
+    await until_begun(site)
+    assert site.reservations()
+    site.is_leader = False
+    await site.moves.round()
+    assert (site.moves.plans, site.reservations(), evicted(site)) == ([], {}, [])
+
+
+async def test_nobody_moves_before_the_pod_has_waited() -> None:
+    """Pods end all the time."""
+    site = fragmented(AT_ONCE.model_copy(update={"after": 1e9}))
+    await site.settle(10)
+    assert (evicted(site), site.outcomes["move_plans begun"]) == ([], 0)
+
+
+async def test_flapping_pods_and_impossible_requests_move_no_pod_more_often_than_the_limits_allow() -> None:
+    """A tenant deletes and creates the pods that wait, for hours: each owner moves once an hour, and three pods for it."""
+    hour = {"enabled": True, "after": "0s", "betweenMoves": "1h", "namespacePerHour": 3, "perHour": 60}
+    site = MoveSite(4, Random(2), MovesSettings.model_validate(hour))
+    for number, node in enumerate(site.nodes):
+        site.replica_set(f"victim-{number}", 1, node)
+        site.single(f"fixed-{number}", 4, on=node)
+    site.pass_time(3600.0)
+    for number in range(200):
+        site.single(f"w{number}", 4 if number % 3 else 64, **({keys.REQUIRED_AFFINITY: "nvlink"} if number % 2 else {}))
+        for _ in range(3):
+            await site.tick()
+        if (placed := site.world.find(f"w{number}")) and placed["spec"].get("nodeName"):
+            site.world.set_status(f"w{number}", "Succeeded", "terminated")
+        elif placed:
+            site.world.delete(f"w{number}", 0)
+        site.pass_time(60.0)
+    moments = dict[str, list[float]]()
+    for pod, at in zip(site.evicted, site.evicted_at, strict=True):
+        moments.setdefault(pod["metadata"]["labels"]["app"], []).append(at)
+    assert moments
+    for times in moments.values():
+        assert all(later - before >= 3600.0 for before, later in pairwise(times))
+    assert all(sum(at <= other < at + 3600.0 for other in site.evicted_at) <= 3 for at in site.evicted_at)
