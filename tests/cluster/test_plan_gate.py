@@ -65,6 +65,11 @@ def owned_by(kind: str) -> Json:
     return {**pod("p", 1), "metadata": {"name": "p", "ownerReferences": [{**DAEMON[0], "kind": kind}]}}
 
 
+def annotated(key: str, text: str) -> Json:
+    """Return a pod with a GPU and this annotation."""
+    return {**pod("p", 1), "metadata": {"name": "p", "annotations": {key: text}}}
+
+
 def volume(kind: str) -> Json:
     """Return a pod with a GPU and this kind of volume."""
     return pod("p", 1, volumes=[{"name": "v", **VOLUMES[kind]}])
@@ -88,6 +93,7 @@ CASES: Mapping[str, tuple[Json, list[Json]]] = {
     "requests a slice that is not served": (pod("p", containers=asking("nvidia.com/mig-2g.20gb")), []),
     "names its node": (pod("p", 1, nodeName="node-a"), []),
     "belongs to a DaemonSet": (owned_by("DaemonSet"), []),
+    "is a placeholder": (annotated(keys.PLACEHOLDER_FOR, "ml/train/0f3a"), []),
     "has an affinity": (pod("p", 1, affinity={"nodeAffinity": {}}), []),
     "spreads": (pod("p", 1, topologySpreadConstraints=[SPREAD]), []),
     "has a resource claim": (pod("p", 1, resourceClaims=[CLAIM]), []),

@@ -1,4 +1,4 @@
-"""Pods that stand for others, and are never placed; they are not counted among the pods that wait."""
+"""Pods that stand for others. They are not to be placed, and are not counted among the pods that wait."""
 
 from __future__ import annotations
 
@@ -27,18 +27,25 @@ class StandIns:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, StandIn] = {}
+        self._bound: dict[str, StandIn] = {}
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take this for the newest version of a pod; `None`: it is gone."""
         stands_for = StandsFor.read(pod.pod) if pod is not None else None
-        if pod is None or stands_for is None or pod.node is not None or pod.ended:
-            self._by_uid.pop(uid, None)
+        self._by_uid.pop(uid, None)
+        self._bound.pop(uid, None)
+        if pod is None or stands_for is None or pod.ended:
             return
-        self._by_uid[uid] = StandIn(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
+        stand_in = StandIn(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
+        (self._by_uid if pod.node is None else self._bound)[uid] = stand_in
 
     def by_pod(self) -> Mapping[str, StandIn]:
         """Return them by the UID of the pod that each stands for."""
         return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in self._by_uid.values()})
+
+    def bound_by_pod(self) -> Mapping[str, StandIn]:
+        """Return those that a scheduler which does not ask us has bound, by the UID of the pod that each stands for."""
+        return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in self._bound.values()})
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._by_uid

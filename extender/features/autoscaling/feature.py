@@ -1,6 +1,7 @@
 """The rounds in which nodes are asked for: a placeholder for each pod that a new node would help, as long as it would.
 
-- Only what filter refuses here is asked for here; of several extenders each knows the placeholders of all.
+- Only what filter refuses here is asked for here; of several extenders each knows the placeholders of all. For pods in the
+  queue the replica that plans it asks.
 - A placeholder goes when its pod is bound, gone, or waits for what a new node does not cure. Kubernetes ends it in any case.
 - Whatever fails is due again in the next round.
 """
@@ -20,22 +21,26 @@ import msgspec
 
 from extender.binding.outcome import BindTarget, Bound
 from extender.cluster.caches.stand_ins import StandIn
+from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature, Removal
+from extender.core.queue_outlook import QueueOutlook
 from extender.features.autoscaling import events
 from extender.features.autoscaling.arrivals import Arrivals
 from extender.features.autoscaling.job import LABELS, creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.features.autoscaling.settings import AutoscalingSettings
+from extender.features.autoscaling.without_room import WithoutRoom
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock, Instant
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
+from extender.kit.turns import in_turns
 from extender.kubernetes.documents import BrokenStream, message_of, read_whole
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.reflector import Unavailable
@@ -43,6 +48,8 @@ from extender.kubernetes.rest import Request, Send
 from extender.telemetry.metrics import Declaration, Figures, Metrics, SeriesKind, read_gauges
 from extender.verbs.filter_prioritize import is_refusal
 from extender.verbs.wire import ExtenderArgs, ExtenderFilterResult
+from topology.annotations import keys
+from topology.effort import Search
 
 NODE_REQUESTS: Final = Declaration(
     "gputopo_node_requests",
@@ -58,6 +65,10 @@ LOOK_SECONDS: Final = 5.0
 """Between two looks at what the pods that wait need."""
 WAITING: Final = 64
 """Pods that are looked at, those that were refused last: each keeps the names of the nodes that refused it."""
+QUEUED: Final = 16
+"""Pods without room in the queue that are looked at. For each of them all nodes are looked at."""
+NODES_AT_ONCE: Final = 256
+"""In one step: about half a millisecond."""
 _EXISTS: Final = 409
 _GONE: Final = 404
 
@@ -87,9 +98,11 @@ class Autoscaling(Feature):
     metrics: Metrics
     clock: Clock
     settings: AutoscalingSettings
+    queue: QueueOutlook = field(default_factory=QueueOutlook)
     every_seconds: float = 1.0
     _refused: FairTable[str, LastRefusal] = field(default_factory=lambda: FairTable(WAITING))
     """By UID."""
+    _without_room: WithoutRoom = field(default_factory=WithoutRoom)
     _standing: dict[str, StandIn] = field(default_factory=dict)
     """By the UID of the pod that waits, as of the last round."""
     _withdrawn: set[str] = field(default_factory=set)
@@ -116,6 +129,7 @@ class Autoscaling(Feature):
             metrics=core.metrics,
             clock=core.clock,
             settings=settings,
+            queue=core.queue,
             every_seconds=core.config.reconcile.interval,
         )
 
@@ -154,6 +168,7 @@ class Autoscaling(Feature):
         for uid, placeholder in self._standing.items():
             if uid not in self._withdrawn:
                 await self._keep_or_withdraw(uid, placeholder, now)
+        await self._withdraw_bound(now)
         if now.monotonic >= self._next_look:
             self._next_look = now.monotonic + LOOK_SECONDS
             await self._look(now)
@@ -167,17 +182,29 @@ class Autoscaling(Feature):
             self.events.record(events.node_came(PodName.of(pod), came))
             log.info("a node came for a placeholder", pod="/".join(pod.key), uid=uid, node=came)
 
+    async def _withdraw_bound(self, now: Instant) -> None:
+        """Have placeholders deleted that kube-scheduler has bound, as it does where no extender is asked: they hold GPUs."""
+        for uid, placeholder in self._bound().items():
+            if uid not in self._withdrawn and await self._withdraw(uid):
+                self._attempts.failed(uid, now.monotonic, placeholder.stands_for.namespace)
+                log.info("a placeholder was bound, and is deleted", uid=uid, placeholder=placeholder.name)
+
+    def _bound(self) -> dict[str, StandIn]:
+        every = self.state.indexes.stand_ins.bound_by_pod()
+        return {uid: placeholder for uid, placeholder in every.items() if self._is_ours(placeholder)}
+
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
         standing = {
             uid: stand_in for uid, stand_in in self.state.indexes.stand_ins.by_pod().items() if self._is_ours(stand_in)
         }
+        bound = self._bound()
         for uid, gone in self._standing.items():
-            if uid not in standing:
+            if uid not in standing and uid not in bound:
                 self._tell_end(uid, gone)
         self._standing = standing
-        self._withdrawn.intersection_update(standing)
-        self._attempts.keep_only({*self._refused, *standing})
+        self._withdrawn.intersection_update({*standing, *bound})
+        self._attempts.keep_only({*self._refused, *self._queued(), *standing, *bound})
 
     def _tell_end(self, uid: str, gone: StandIn) -> None:
         pod = self.state.pods.get(uid)
@@ -188,7 +215,7 @@ class Autoscaling(Feature):
         else:
             self.metrics.count(NODE_REQUESTS, "expired")
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
-            if uid in self._refused:  # else another extender asks, and knows how often it has
+            if math.isfinite(self._waits_since(uid)):  # else another extender asks, and knows how often it has
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
                 self.events.record(events.node_did_not_come(PodName.of(pod), pause))
 
@@ -206,13 +233,40 @@ class Autoscaling(Feature):
             if pod is None or self.state.memory.refusals.of(uid) is None:
                 self._refused.pop(uid)
                 continue
-            need = need_of(self.state, pod, refused.by, counts, now)
-            await asyncio.sleep(0)
-            if isinstance(need, NoNeed):
-                await self._do_without(pod, need, refused, now)
-            else:
-                needs.append((pod, need))
+            await self._weigh(pod, refused, counts, needs, now)
+        queued_pods = self.state.indexes.gates.queued
+        uids = [*self.queue.without_room()] if self.queue.is_here() else []
+        without_room = {uid: queued_pods[uid].key[0] for uid in uids if uid in queued_pods}
+        await in_turns(self._without_room.update(without_room, now.monotonic))
+        for queued in filter(None, map(self.state.pods.get, self._queued())):
+            refused = LastRefusal(await in_turns(self._nodes_open_to(queued.pod)), now)
+            await self._weigh(queued, refused, counts, needs, now)
         await self._ask_for(needs, now)
+
+    async def _weigh(
+        self, pod: GpuPod, refused: LastRefusal, counts: FreeCounts, needs: list[tuple[GpuPod, Need]], now: Instant
+    ) -> None:
+        """Add to `needs` what a pod needs; where that is no node, it goes without a placeholder."""
+        need = need_of(self.state, pod, refused.by, counts, now)
+        await asyncio.sleep(0)
+        if isinstance(need, NoNeed):
+            await self._do_without(pod, need, refused, now)
+        else:
+            needs.append((pod, need))
+
+    def _queued(self) -> list[str]:
+        """Return the UIDs of the pods without room in the queue that are looked at."""
+        return self._without_room.in_turn(QUEUED)
+
+    def _nodes_open_to(self, pod: Pod) -> Search[list[str]]:
+        """Return the nodes that labels and taints let a pod go to."""
+        names = list[str]()
+        for number, view in enumerate([*self.state.views.values()]):
+            if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+                yield
+            if may_go(pod, view.node):
+                names.append(view.name)
+        return names
 
     async def _ask_for(self, needs: Sequence[tuple[GpuPod, Need]], now: Instant) -> None:
         """Ask for as many nodes as the pods fill: those with the same request may go to one."""
@@ -228,7 +282,7 @@ class Autoscaling(Feature):
             limits.take(placeholder.stands_for.namespace, self.state.pods.get(uid))
         left = [*needs]
         while left:
-            pod, need = min(left, key=lambda pending: (*limits.had_by(pending[0]), self._refused_since(pending[0].uid)))
+            pod, need = min(left, key=lambda pending: (*limits.had_by(pending[0]), self._waits_since(pending[0].uid)))
             left.remove((pod, need))
             nodes = asked_for[need.request] + paused[pod.key[0], need.request]
             is_covered = waiting[need.request] <= nodes * need.pods_per_node
@@ -240,8 +294,11 @@ class Autoscaling(Feature):
                 limits.take(pod.key[0], pod)
                 asked_for[need.request] += 1
 
-    def _refused_since(self, uid: str) -> float:
-        refusal = self.state.memory.refusals.of(uid)
+    def _waits_since(self, uid: str) -> float:
+        """Return since when a pod is refused, or has no room in the queue."""
+        refusal, without_room = self.state.memory.refusals.of(uid), self._without_room.since(uid)
+        if without_room is not None:
+            return without_room
         return math.inf if refusal is None else refusal.since
 
     async def _do_without(self, pod: GpuPod, why: NoNeed, refused: LastRefusal, now: Instant) -> None:
@@ -259,13 +316,13 @@ class Autoscaling(Feature):
             await self._withdraw(pod.uid)
 
     def _is_due(self, uid: str, now: Instant) -> bool:
-        has_waited = now.monotonic - self._refused_since(uid) >= self.settings.after
+        has_waited = now.monotonic - self._waits_since(uid) >= self.settings.after
         return has_waited and self._attempts.may_begin(uid, now.monotonic)
 
     async def _ask(self, pod: GpuPod, need: Need) -> bool:
         """Create a placeholder, if the pod still waits; returns whether there is one more now."""
         document = await self._read(pod)
-        if document is None or not _is_unschedulable(document, pod.uid):
+        if document is None or not _is_waiting(document, pod.uid):
             return False
         label, resource = self.state.node_groups.label, self.state.resource
         status, body = await self._try(creation(document, need, label, resource, self.settings))
@@ -306,11 +363,13 @@ class Autoscaling(Feature):
             return 503, msgspec.json.encode({"message": str(error)})
 
 
-def _is_unschedulable(document: Mapping[str, Any], uid: str) -> bool:
-    """Whether autoscalers see that this pod waits, and nothing that it waits for is on its way."""
+def _is_waiting(document: Mapping[str, Any], uid: str) -> bool:
+    """Whether this pod waits, by kube-scheduler's own words or in the queue, and nothing that it waits for is on its way."""
     spec, status = document.get("spec", {}), document.get("status", {})
     if document["metadata"]["uid"] != uid or spec.get("nodeName") or status.get("nominatedNodeName"):
         return False
+    if gates := [gate["name"] for gate in spec.get("schedulingGates", [])]:
+        return gates == [keys.PLAN_GATE]
     conditions = status.get("conditions", [])
     return any(
         (condition["type"], condition.get("reason")) == ("PodScheduled", "Unschedulable") for condition in conditions

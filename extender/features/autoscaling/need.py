@@ -3,6 +3,8 @@
 Autoscalers count. A pod that is refused for links fits by count, so no node comes for it. A placeholder that requests one
 GPU more than any refused node has free fits nowhere by count. It may only go to groups whose empty nodes would take the
 pod.
+
+Autoscalers do not see a pod behind the queue's gate at all. So a placeholder stands for it whatever it has no room for.
 """
 
 from __future__ import annotations
@@ -81,9 +83,12 @@ class FreeCounts:
 def need_of(
     state: ClusterState, pod: GpuPod, refused_by: Collection[str], counts: FreeCounts, now: Instant
 ) -> Need | NoNeed:
-    """Say what to ask for, for a pod that these nodes refuse; they are all that kube-scheduler's own filters let through."""
-    refusal = state.memory.refusals.of(pod.uid)
-    if refusal is None or not refusal.reasons & WIRES:
+    """Say what to ask for, for a pod that these nodes refuse; they are all that labels, taints and the like let through.
+
+    A pod behind the queue's gate has no room on any of them.
+    """
+    lacks_room_in_queue = pod.has_plan_gate and pod.claimed is None  # a placeholder cannot request devices of a claim
+    if not (_lacks_links(state, pod) or lacks_room_in_queue):
         return NoNeed.OTHER_REASON
     try:
         context = PodContext.read(state, pod.pod, now)
@@ -91,7 +96,7 @@ def need_of(
         return NoNeed.OTHER_REASON
     if context.request.is_share:  # what of a new node may be shared is not known before its agent tells
         return NoNeed.OTHER_REASON
-    if counts.most_of(refused_by) < context.request.gpus:
+    if not pod.has_plan_gate and counts.most_of(refused_by) < context.request.gpus:
         return NoNeed.SEEN_BY_COUNT
     if context.group is not None and context.group.required:
         return NoNeed.DOMAIN
@@ -109,6 +114,11 @@ def need_of(
         request=context.request,
         pods_per_node=max(1, min(group.empty.how_many_fit(context.request)[0] for group in larger)),
     )
+
+
+def _lacks_links(state: ClusterState, pod: GpuPod) -> bool:
+    refusal = state.memory.refusals.of(pod.uid)
+    return refusal is not None and bool(refusal.reasons & WIRES)
 
 
 def _most_free_by_group(state: ClusterState, names: Iterable[str], counts: FreeCounts) -> dict[str, int]:

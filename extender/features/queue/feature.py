@@ -350,7 +350,7 @@ class Queue(Feature):
         return ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
 
     def _without_room(self) -> Iterator[str]:
-        return (uid for uid, reason in self.reasons.items() if reason.why is WaitReason.NO_ROOM)
+        return (uid for uid, reason in self.reasons.items() if reason.is_without_room)
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

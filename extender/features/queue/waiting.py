@@ -47,6 +47,11 @@ class NotPlanned:
     why: WaitReason
     words: str
 
+    @property
+    def is_without_room(self) -> bool:
+        """Whether the plan has looked for a place, and there is none now."""
+        return self.why in (WaitReason.NO_ROOM, WaitReason.RESERVED)
+
 
 _IN_VAIN: Final = {
     Wait.NO_ROOM: NotPlanned(WaitReason.NO_ROOM, "there is no room for it now"),

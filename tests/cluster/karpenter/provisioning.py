@@ -24,6 +24,7 @@ from tests.cluster.installation import USERS, Installation
 from tests.cluster.karpenter import program
 from tests.cluster.kubectl import kubectl
 from tests.cluster.objects import GPU, NODES
+from tests.cluster.queueing import PLAIN, SETTINGS
 from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
 
@@ -96,6 +97,20 @@ class Provisioning:
         """Have an extender with these settings, and a scheduler that asks it, at work."""
         with at_work(self.installation, {"autoscaling": autoscaling, **DECLARED}) as lent:
             yield lent
+
+    @contextmanager
+    def planned(self, scheduler: str, **autoscaling: Any) -> Iterator[GpuCluster]:
+        """Have a queue with these settings at work, and a kube-scheduler that asks its extender, or one that knows of none."""
+        extender = self.installation.extender({"autoscaling": autoscaling, **DECLARED, **SETTINGS})
+        with self.installation.upgraded("extender.config.queue.enabled=true"), extender.running():
+            try:
+                if scheduler == PLAIN:
+                    self.plane.start_scheduler({"profiles": [{"schedulerName": PLAIN}]})
+                else:
+                    self.installation.start_scheduler(extender)
+                yield GpuCluster(self.plane, extender)
+            finally:
+                self.plane.stop_schedulers()
 
     def install_autoscaling(self) -> None:
         """Apply what the chart adds with `extender.autoscaling.enabled`."""

@@ -24,9 +24,10 @@ from tests.cluster.karpenter.provisioning import (
 )
 from tests.cluster.objects import NODES, PODS
 from tests.cluster.polling import eventually
+from tests.cluster.queueing import OURS, PLAIN
 from tests.cluster.sweep import sweep
 from tests.extender.plugin import invoke
-from tests.manifests.rendered import NAMESPACE
+from tests.manifests.rendered import NAMESPACE, SCHEDULER_NAME
 from tests.world.kubelets import running_kubelets
 
 pytestmark = [pytest.mark.slow]
@@ -104,6 +105,26 @@ def test_a_node_comes_for_a_pod_that_needs_a_ring_and_goes_after_it(cloud: Provi
         assert len(cloud.claims()) == 1
         cluster.delete("ring")
         eventually(lambda: not cloud.claims() and not cloud.new_nodes(), 90)
+
+
+@pytest.mark.parametrize("scheduler", [SCHEDULER_NAME, PLAIN])
+def test_a_node_comes_for_a_pod_in_the_queue(cloud: Provisioning, scheduler: str) -> None:
+    """Karpenter does not see the pod. A kube-scheduler that knows no extender may bind the placeholder, which is deleted then."""
+    with cloud.planned(scheduler, **ON) as cluster:
+        cluster.join(*SCATTERED)
+        cluster.submit(wants("queued", 8, schedulerName=scheduler, schedulingGates=[OURS]))
+        [node] = eventually(cloud.new_nodes)
+        name = node["metadata"]["name"]
+        assert node["metadata"]["labels"][INSTANCE_TYPE] == "v100.8"
+        assert "placeholder for 8 GPUs" in told(cluster, "GPUNodeAsked", "queued")
+        cloud.boot(name)
+        eventually(lambda: not cloud.placeholders() and not cluster.api.list(JOBS))
+        eventually(lambda: has_joined(cloud, name))
+        assert cluster.node_of("queued") is None
+        cloud.report(name, "dgx-1v")
+        eventually(partial(cluster.is_running, "queued"))
+        assert cluster.node_of("queued") == name
+        assert len(cloud.claims()) == 1
 
 
 def told(cluster: GpuCluster, reason: str, pod: str) -> str:

@@ -23,6 +23,7 @@ from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
 from extender.verbs.wire import ExtenderFilterResult
 from tests.extender.builders import args, at, cluster, gpus, node, pod, running
+from tests.extender.features.queue.queued import OTHER_GATE, queued
 from tests.extender.rounds import at_work
 from tests.extender.scattered import (
     NAMESPACE,
@@ -60,6 +61,7 @@ class Api:
         self.jobs: dict[str, Pod] = {}
         """By UID of the pod that waits."""
         self.created: list[str] = []
+        self.deleted: list[str] = []
         self.events: list[dict[str, Any]] = []
         self.reason = "Unschedulable"
 
@@ -71,6 +73,7 @@ class Api:
             case "POST", "jobs":
                 return self._create(json.loads(request.body or b""))
             case "DELETE", name:
+                self.deleted.append(name)
                 found = self.jobs.pop(name.removeprefix("gputopo-"), None)
                 if found:
                     self.state.pods.deleted(found)
@@ -97,9 +100,8 @@ class Api:
         containers = [{"name": "main", "resources": {"limits": {keys.GPU_RESOURCE: str(found.gpus)}}}]
         conditions = [{"type": "PodScheduled", "status": "False", "reason": self.reason}]
         metadata = {"namespace": namespace, "name": name, "uid": found.uid}
-        return msgspec.json.encode(
-            {"metadata": metadata, "spec": {"containers": containers}, "status": {"conditions": conditions}}
-        )
+        spec = {"containers": containers, "schedulingGates": found.pod.spec.scheduling_gates or []}
+        return msgspec.json.encode({"metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
 
     def end(self, uid: str) -> None:
         """Let Kubernetes end a placeholder."""
@@ -131,6 +133,11 @@ class Life:
         """Have kube-scheduler ask in vain."""
         refuse(self.state, asked, *names, now=self.loop.time())
         self.autoscaling.after_filter(args(asked, *names), REFUSAL)
+
+    def plan(self, *without_room: str) -> None:
+        """Have the queue's plan find no room for these pods."""
+        self.autoscaling.queue.is_here = lambda: True
+        self.autoscaling.queue.without_room = lambda: without_room
 
     async def rounds(self, seconds: float) -> None:
         """Go on for so long, round by round."""
@@ -444,3 +451,59 @@ async def test_a_server_that_refuses_is_asked_again() -> None:
     life.api.answer = 201
     await life.rounds(20)
     assert life.api.created == ["r1"]
+
+
+def bound_to(node: str, item: Pod) -> Pod:
+    """Return the next version of a pod, bound."""
+    metadata = msgspec.structs.replace(item.metadata, resource_version="99")
+    return msgspec.structs.replace(item, metadata=metadata, spec=msgspec.structs.replace(item.spec, node_name=node))
+
+
+def full_with(*waiting: Pod) -> ClusterState:
+    """Return a machine without a free GPU, and these pods."""
+    return cluster(*scattered("a", *range(8)), *waiting)
+
+
+@in_virtual_time
+async def test_a_pod_without_room_in_the_queue_gets_one_placeholder() -> None:
+    """After the same time as a pod that filter refuses; kube-scheduler has said nothing of it but that it has a gate."""
+    life = Life(full_with(queued("q", 4)))
+    life.api.reason = "SchedulingGated"
+    life.plan("q")
+    await life.rounds(AFTER - 2 * LOOK_SECONDS)
+    assert life.api.created == []
+    await life.rounds(AFTER)
+    assert life.api.created == ["q"]
+
+
+@in_virtual_time
+async def test_a_pod_behind_another_gate_too_gets_none() -> None:
+    """It could not run on the new node, which would go again."""
+    life = Life(full_with(queued("q", 4, gates=(keys.PLAN_GATE, OTHER_GATE))), after="1s")
+    life.plan("q")
+    await life.rounds(30)
+    assert life.api.created == []
+
+
+@in_virtual_time
+async def test_only_the_replica_that_plans_asks_for_pods_in_the_queue() -> None:
+    """Another one may have planned them before, and does not know what has become of them."""
+    life = Life(full_with(queued("q", 4)), after="1s")
+    life.plan("q")
+    life.autoscaling.queue.is_here = lambda: False
+    await life.rounds(30)
+    assert life.api.created == []
+
+
+@in_virtual_time
+async def test_a_placeholder_that_kube_scheduler_has_bound_is_deleted_and_pauses() -> None:
+    """Where no extender is asked it does so as soon as the new node is there, whose GPUs are the pod's."""
+    life = Life(full_with(queued("q", 4)), after="1s")
+    life.plan("q")
+    await life.rounds(2 * LOOK_SECONDS)
+    life.state.pods.changed(bound_to("a", life.api.jobs["q"]))
+    await life.rounds(2 * LOOK_SECONDS)
+    assert life.api.deleted == ["gputopo-q"]
+    await life.rounds(10 * LOOK_SECONDS)
+    assert life.api.created == ["q"], "the next one comes after a pause"
+    assert life.api.told("GPUNodeDidNotCome") == []
