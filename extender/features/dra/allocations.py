@@ -54,6 +54,11 @@ PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 """kube-scheduler's finalizer; a controller removes it when the claim is deallocated."""
 PENDING: Final = 10_000
 """Claims of which the watch has not shown our last write yet, at most."""
+SETTLING_SECONDS: Final = 0.3
+"""From when the watch shows an allocation until the gate is opened, where others may allocate the same device.
+
+kube-scheduler allocates by what its own watch has shown, which may be behind ours.
+"""
 ATTEMPTS: Final = 3
 """To take one allocation back while others write to the claim."""
 
@@ -86,18 +91,23 @@ class Allocations:
     count: Callable[[AllocationOutcome], None]
     _pending: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version that our last write has made."""
+    _shown: Bounded[str, tuple[tuple[str, ...], float]] = field(default_factory=lambda: Bounded(PENDING))
+    """UID of a pod → the versions in which its claims have what is planned, and when they were seen so first, in seconds."""
     _withdrawn: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version whose allocation we have taken back, or may have."""
 
     def is_done(self, pod: GpuPod, node: str) -> bool:
-        """Whether the watch shows for all of the pod's claims the devices that the node's ledger names, and no other owner."""
+        """Whether the watch shows for all of the pod's claims the devices that the node's ledger names, and no other owner.
+
+        Where others may allocate, it has to show that for a while.
+        """
         if pod.claimed is None or not pod.claimed.is_allocated:
             return pod.claimed is None
         view = self.state.views.get(node)
         planned = self._planned(pod, view) if view else None
         if planned is None or self._rivals(planned):
             return False
-        return all(holds(claim, allocation) for claim, allocation in planned)
+        return all(holds(claim, allocation) for claim, allocation in planned) and self._is_settled(pod.uid, planned)
 
     def directs(self, pod: GpuPod) -> bool:
         """Whether allocated devices direct the pod; it could not leave a node without room if it were pinned there."""
@@ -181,6 +191,20 @@ class Allocations:
         gpus = (gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus)
         holders = {claim for gpu in gpus for claim in devices.held.get(gpu, ())}
         return (holders | {claim for claim, _ in devices.unmatched}) - own
+
+    def _is_settled(self, uid: str, planned: _Planned) -> bool:
+        """Whether nobody allocates these devices any more who has not seen that they are taken.
+
+        Where the policy is in force, only a claim that was there before can be allocated: kube-scheduler sees a later one after
+        ours.
+        """
+        versions, now = tuple(claim.metadata.resource_version for claim, _ in planned), self.clock().monotonic
+        shown = self._shown.get(uid)
+        if shown is None or shown[0] != versions:
+            shown = versions, now
+            self._shown.put(uid, shown)
+        is_safe = self.demands.guard.policy_in_force and not self.demands.claims.has_others_waiting
+        return bool(is_safe) or now - shown[1] >= SETTLING_SECONDS
 
     def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node

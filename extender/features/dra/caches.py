@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import Listing, is_same_version
+from extender.features.dra.requests import is_ours
 
 Change = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
@@ -28,6 +29,8 @@ class ClaimCache:
         """Pod → UIDs of the claims that were made for it, in the order in which they were heard of."""
         self._of_pools: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
+        self._others_waiting: set[str] = set()
+        """UIDs of the claims that are not ours, and have no allocation."""
 
     def replacing(self, objects: Sequence[ResourceClaim], listing: Listing) -> Iterator[None]:
         """Take these, and those that could not be read, for all claims that exist, one after the other."""
@@ -73,7 +76,15 @@ class ClaimCache:
         uids = {uid for pool in pools for uid in self._of_pools.get(pool, ())}
         return [self._claims[uid] for uid in sorted(uids)]
 
+    @property
+    def has_others_waiting(self) -> bool:
+        """Whether there are claims that only others can allocate, and that they may allocate at any moment."""
+        return bool(self._others_waiting)
+
     def _put(self, uid: str, after: ResourceClaim | None) -> None:
+        self._others_waiting.discard(uid)
+        if after is not None and after.status.allocation is None and not is_ours(after):
+            self._others_waiting.add(uid)
         before = self._claims.pop(uid, None)
         name = (before.metadata.namespace, before.metadata.name) if before else None
         if name and self._uids.get(name) == uid:  # it may be another claim's by now

@@ -154,10 +154,13 @@ class ClaimSite:
         made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
         self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
 
-    def create_strangers(self, name: str, node: str, device: str) -> None:
-        """Let kube-scheduler allocate a device for a claim of NVIDIA's class, which no policy has refused."""
-        result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    def create_strangers(self, name: str) -> None:
+        """Create a claim of NVIDIA's class, which no policy has refused."""
         self.world.store.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": {}})
+
+    def allocate_strangers(self, name: str, node: str, device: str) -> None:
+        """Let kube-scheduler allocate a device for a claim that is not ours."""
+        result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
         allocation = {"devices": {"results": [result]}, "nodeSelector": node_selector(node)}
         self.world.patch(CLAIMS, name, {"status": {"allocation": allocation}}, "status")
 
