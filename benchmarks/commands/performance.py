@@ -72,6 +72,10 @@ def scheduler(
             "--waiting", min=0, help="With --queue: the same without and with so many pods of another tenant."
         ),
     ] = 0,
+    dra: Annotated[
+        bool,
+        typer.Option("--dra", help="A burst of ResourceClaims: allocated by kube-scheduler, and by our planner."),
+    ] = False,
     start_gangs: Annotated[
         str | None,
         typer.Option("--start-gangs", help="Gangs per second of this shape, by core and by the queue: 4x750, 1000x3."),
@@ -86,13 +90,13 @@ def scheduler(
     output: OutputOption = None,
 ) -> None:
     """Measure a real scheduler's pods per second. It asks our extender, another, or none."""
-    from benchmarks.performance import gang_starts, queue_burst, throughput, waiting_gangs
+    from benchmarks.performance import dra_burst, gang_starts, queue_burst, throughput, waiting_gangs
     from benchmarks.performance.burst import Stalled
     from benchmarks.processes.kube_binaries import BinariesMissing, find_binaries
     from benchmarks.processes.process import NotReady
     from benchmarks.simulated.fleet import TooFewGpus
 
-    alone = {"--gangs": gangs, "--queue": queue, "--start-gangs": start_gangs is not None}
+    alone = {"--gangs": gangs, "--queue": queue, "--dra": dra, "--start-gangs": start_gangs is not None}
     chosen = [option for option, is_chosen in {**alone, "--burst": burst, "--storm": storm}.items() if is_chosen]
     if len(chosen) > 1 and chosen[0] in alone:
         refuse(f"{chosen[0]}: not with {chosen[1]}")
@@ -110,6 +114,9 @@ def scheduler(
         elif queue:
             measured = queue_burst.measure(queue_burst.QueueBurstLoad(nodes, pods, waiting), rounds, binaries)
             text = queue_burst.as_text(measured)
+        elif dra:
+            measured = dra_burst.measure(nodes, pods, rounds, binaries)
+            text = dra_burst.as_text(measured)
         else:
             load = throughput.ThroughputLoad(nodes, pods, candidates, percentage, burst)
             measured = throughput.measure(load, rounds, binaries, throughput.IN_A_STORM if storm else None)

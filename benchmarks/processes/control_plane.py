@@ -1,7 +1,7 @@
 """A real control plane to measure on: etcd and kube-apiserver on loopback, and a kube-scheduler when it is wanted.
 
-It is as small as it can be: one user who may do everything, no controllers, no kubelets. What the programs write goes into
-one folder. The API server goes before its etcd, without which it would not heed SIGTERM.
+It is as small as it can be: one user who may do everything, no kubelets, and only the controllers that are wanted. What the
+programs write goes into one folder. The API server goes before its etcd, without which it would not heed SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import kube_settings
+from benchmarks.processes import kube_binaries, kube_settings
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.processes.process import Process, free_port, running
@@ -68,6 +68,22 @@ async def running_scheduler(
     flags = {**kube_settings.scheduler_flags(file, plane.folder / "scheduler", port), **(more_flags or {})}
     ready_url = f"https://127.0.0.1:{port}/healthz"
     async with _running(plane.binaries, "kube-scheduler", flags, plane.folder, ready_url) as process:
+        yield process
+
+
+@asynccontextmanager
+async def running_controllers(plane: RunningControlPlane, controllers: str) -> AsyncIterator[Process]:
+    """Run a kube-controller-manager with these controllers; no limit of its client holds it back."""
+    port, ca = free_port(), kube_settings.ca_file(plane.folder)
+    flags = {
+        **kube_settings.controller_flags(
+            plane.kubeconfig, ca, ca.with_suffix(".key"), plane.folder / "controllers", port, controllers
+        ),
+        "kube-api-qps": kube_settings.CLIENT_LIMITS["qps"],
+        "kube-api-burst": kube_settings.CLIENT_LIMITS["burst"],
+    }
+    ready_url = f"https://127.0.0.1:{port}/healthz"
+    async with _running(plane.binaries, kube_binaries.CONTROLLERS, flags, plane.folder, ready_url) as process:
         yield process
 
 

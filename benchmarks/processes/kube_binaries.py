@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
+CONTROLLERS = "kube-controller-manager"
+"""Is needed by few measurements."""
 OVERRIDE = "GPUTOPO_KUBE_BIN"
 """The environment variable that names a folder with ready-made programs."""
 
@@ -33,6 +35,12 @@ def find_binaries(named: Path | None) -> Path:
             "checkout with `python -m tests.cluster.binaries` (Go, five minutes)"
         )
     return max(built, key=lambda folder: (version_numbers(kubernetes_version(folder)), folder))
+
+
+def check_controllers(folder: Path) -> None:
+    """Raise `BinariesMissing` unless the folder has controllers."""
+    if not os.access(folder / CONTROLLERS, os.X_OK):
+        raise BinariesMissing(f"{folder}: {CONTROLLERS} is not an executable file there")
 
 
 def cache() -> Path:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.control_plane import RunningControlPlane
@@ -21,16 +21,26 @@ _POLL_SECONDS: Final = 0.05
 
 
 @asynccontextmanager
-async def running_planner(plane: RunningControlPlane, api: ApiClient) -> AsyncIterator[RunningExtender]:
-    """Run the extender with the queue enabled, and enter once it serves the queue; raises `NotReady`."""
+async def running_planner(
+    plane: RunningControlPlane, api: ApiClient, more_settings: Mapping[str, Any] | None = None, says: str = _HAS_SERVED
+) -> AsyncIterator[RunningExtender]:
+    """Run the extender with the queue enabled, and enter once it serves the queue; raises `NotReady`.
+
+    With `more_settings` of its configuration, enter when its page of metrics `says` so, too.
+    """
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
     (await api.call("POST", "/api/v1/namespaces", namespace)).ok()
-    settings = {"scheduling": {"schedulerNames": ["default-scheduler"]}, "queue": {"enabled": True}}
+    settings = {
+        "scheduling": {"schedulerNames": ["default-scheduler"]},
+        "queue": {"enabled": True},
+        **(more_settings or {}),
+    }
     async with running_extender(plane.kubeconfig, plane.folder, settings) as planner, ApiClient(planner.url) as page:
         try:
             async with asyncio.timeout(READY_WITHIN_SECONDS):
-                while _HAS_SERVED not in await page.text("/metrics"):  # noqa: ASYNC110 - it is not ours
-                    await asyncio.sleep(_POLL_SECONDS)
+                for words in (_HAS_SERVED, says):
+                    while words not in await page.text("/metrics"):  # noqa: ASYNC110 - it is not ours
+                        await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError as silence:
             raise NotReady(f"the planner does not serve the queue:\n{planner.process.log_tail()}") from silence
         yield planner

@@ -42,6 +42,20 @@ def test_measures_a_burst_through_kube_scheduler_alone_and_through_the_queue(bin
     ]
 
 
+@pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")
+def test_measures_a_burst_of_claims_that_kube_scheduler_or_the_planner_allocates(binaries: Path) -> None:
+    """Every pod is bound in both ways, no device is given twice; only planned claims have a planner."""
+    load = ("--dra", "--nodes", "20", "--pods", "12")
+    measured = json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries)).stdout)
+    planners = {row["extender"]: row["planner_cpu_ms_per_pod"] for row in measured["rows"]}
+    assert planners == {"dra-plain": None, "dra-planned": planners["dra-planned"]}
+    assert planners["dra-planned"] > 0
+    assert all(row["pods_per_second"] > 0 and row["devices_given_twice"] == 0 for row in measured["rows"])
+    (ratio,) = measured["ratios"]
+    assert (ratio["of"], ratio["to"]) == ("dra-planned", "dra-plain")
+    assert ratio["lowest"] == ratio["median"] > 0
+
+
 @pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_filter(binaries: Path) -> None:
     """Only in the second case our filter refuses: each PodGroup at least once."""
