@@ -6,7 +6,7 @@ Every GPU that a claim of our class holds is in the ledger of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -135,7 +135,7 @@ class ClaimSite:
         self.planner = Planner(self)
         self.world.store.subscribe(self._check)
 
-    def create(self, name: str, *counts: int) -> None:
+    def create(self, name: str, *counts: int, config: Sequence[Object] = ()) -> None:
         """Create a pod behind our gate, and a claim for each count."""
         claims = [{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(len(counts))]
         spec = {
@@ -149,7 +149,7 @@ class ClaimSite:
             exactly = {"deviceClassName": OUR_CLASS, "count": count}
             requests = [{"name": "gpus", "exactly": exactly}]
             metadata = {"name": f"{name}-c{at}", "ownerReferences": [owner]}
-            claim = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+            claim = {"metadata": metadata, "spec": {"devices": {"requests": requests, "config": [*config]}}}
             self.world.store.create(CLAIMS, "default", claim)
         made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
         self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
