@@ -54,11 +54,10 @@ PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 """kube-scheduler's finalizer; a controller removes it when the claim is deallocated."""
 PENDING: Final = 10_000
 """Claims of which the watch has not shown our last write yet, at most."""
-SETTLING_SECONDS: Final = 0.3
-"""From when the watch shows an allocation until the gate is opened, where others may allocate the same device.
-
-kube-scheduler allocates by what its own watch has shown, which may be behind ours.
-"""
+SETTLING_SECONDS: Final = 1.0
+"""From when the watch shows an allocation until the gate is opened, where no policy keeps others from the same devices."""
+LONGEST_SETTLING_SECONDS: Final = 3.0
+"""The same while claims of others wait that were there before: kube-scheduler may have chosen a device, and not written that."""
 ATTEMPTS: Final = 3
 """To take one allocation back while others write to the claim."""
 
@@ -81,6 +80,18 @@ class AllocationOutcome(StrEnum):
     """By kube-scheduler: the pod cannot run there."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the watch has shown of a pod's claims."""
+
+    versions: tuple[str, ...]
+    """In which they have what is planned."""
+    since: float
+    """Monotonic seconds."""
+    others_heard: int
+    """Claims of others that had been heard of before."""
+
+
 @dataclass(slots=True)
 class Allocations:
     """The allocations of one extender; a `BeforeOpening`."""
@@ -91,8 +102,8 @@ class Allocations:
     count: Callable[[AllocationOutcome], None]
     _pending: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version that our last write has made."""
-    _shown: Bounded[str, tuple[tuple[str, ...], float]] = field(default_factory=lambda: Bounded(PENDING))
-    """UID of a pod → the versions in which its claims have what is planned, and when they were seen so first, in seconds."""
+    _shown: Bounded[str, _Shown] = field(default_factory=lambda: Bounded(PENDING))
+    """UID of a pod → when its claims were first seen with what is planned."""
     _withdrawn: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version whose allocation we have taken back, or may have."""
 
@@ -195,16 +206,17 @@ class Allocations:
     def _is_settled(self, uid: str, planned: _Planned) -> bool:
         """Whether nobody allocates these devices any more who has not seen that they are taken.
 
-        Where the policy is in force, only a claim that was there before can be allocated: kube-scheduler sees a later one after
-        ours.
+        kube-scheduler hears of a claim that is made after our allocation when it has heard of that. So only those from before
+        count, until they have an allocation themselves, which is a rival then.
         """
         versions, now = tuple(claim.metadata.resource_version for claim, _ in planned), self.clock().monotonic
-        shown = self._shown.get(uid)
-        if shown is None or shown[0] != versions:
-            shown = versions, now
+        claims, shown = self.demands.claims, self._shown.get(uid)
+        if shown is None or shown.versions != versions:
+            shown = _Shown(versions, now, claims.others_heard)
             self._shown.put(uid, shown)
-        is_safe = self.demands.guard.policy_in_force and not self.demands.claims.has_others_waiting
-        return bool(is_safe) or now - shown[1] >= SETTLING_SECONDS
+        least = 0.0 if self.demands.guard.policy_in_force else SETTLING_SECONDS
+        seconds = LONGEST_SETTLING_SECONDS if claims.others_wait_since(shown.others_heard) else least
+        return now - shown.since >= seconds
 
     def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node

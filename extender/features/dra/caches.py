@@ -29,8 +29,10 @@ class ClaimCache:
         """Pod → UIDs of the claims that were made for it, in the order in which they were heard of."""
         self._of_pools: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
-        self._others_waiting: set[str] = set()
-        """UIDs of the claims that are not ours, and have no allocation."""
+        self._others_waiting: dict[str, int] = {}
+        """UIDs of the claims that are not ours and have no allocation, numbered in the order in which they were heard of."""
+        self.others_heard = 0
+        """How many such claims have been heard of."""
 
     def replacing(self, objects: Sequence[ResourceClaim], listing: Listing) -> Iterator[None]:
         """Take these, and those that could not be read, for all claims that exist, one after the other."""
@@ -76,15 +78,16 @@ class ClaimCache:
         uids = {uid for pool in pools for uid in self._of_pools.get(pool, ())}
         return [self._claims[uid] for uid in sorted(uids)]
 
-    @property
-    def has_others_waiting(self) -> bool:
-        """Whether there are claims that only others can allocate, and that they may allocate at any moment."""
-        return bool(self._others_waiting)
+    def others_wait_since(self, others_heard: int) -> bool:
+        """Whether others may still allocate one of the first so many claims that were not ours."""
+        return next(iter(self._others_waiting.values()), others_heard) < others_heard
 
     def _put(self, uid: str, after: ResourceClaim | None) -> None:
-        self._others_waiting.discard(uid)
-        if after is not None and after.status.allocation is None and not is_ours(after):
-            self._others_waiting.add(uid)
+        if after is None or after.status.allocation or is_ours(after):
+            self._others_waiting.pop(uid, None)
+        elif uid not in self._others_waiting:
+            self._others_waiting[uid] = self.others_heard
+            self.others_heard += 1
         before = self._claims.pop(uid, None)
         name = (before.metadata.namespace, before.metadata.name) if before else None
         if name and self._uids.get(name) == uid:  # it may be another claim's by now
