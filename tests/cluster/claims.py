@@ -9,6 +9,7 @@ from typing import Any
 from extender.cluster.objects.devices import DRIVER
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.history import History
 from tests.cluster.objects import Json
 from tests.cluster.polling import eventually
 from tests.dra import gpu, resource_slice
@@ -16,6 +17,7 @@ from tests.dra import gpu, resource_slice
 API = "/apis/resource.k8s.io/v1"
 CLASSES, SLICES = f"{API}/deviceclasses", f"{API}/resourceslices"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
+ALL_CLAIMS = f"{API}/resourceclaims"
 GPUS, SLICED = DRIVER, "mig.nvidia.com"
 """The classes of NVIDIA's chart that matter here."""
 _NAMESPACE, _ADMIN_ACCESS = "/api/v1/namespaces/default", "resource.kubernetes.io/admin-access"
@@ -73,3 +75,18 @@ def allocated(api: Api) -> list[str]:
     """Return the devices that kube-scheduler has written into claims."""
     statuses = [each.get("status", {}).get("allocation") for each in api.list(CLAIMS)]
     return sorted(result["device"] for found in statuses if found for result in found["devices"]["results"])
+
+
+def ever_twice(claims: History, *, is_reserved: bool = False) -> set[tuple[str, str]]:
+    """Return the devices, with their pools, that two claims have ever had at one time; `is_reserved`: both for pods."""
+    held, twice = dict[str, set[tuple[str, str]]](), set[tuple[str, str]]()
+    for change in claims.changes():
+        claim = change["object"]
+        uid, status = claim["metadata"]["uid"], claim.get("status", {})
+        held.pop(uid, None)
+        is_held = status.get("allocation") and (status.get("reservedFor") or not is_reserved)
+        if is_held and change["type"] != "DELETED":
+            devices = {(result["pool"], result["device"]) for result in status["allocation"]["devices"]["results"]}
+            twice |= devices & set().union(*held.values())
+            held[uid] = devices
+    return twice

@@ -5,7 +5,7 @@ after each single write can be told afterwards, exactly.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -37,19 +37,23 @@ class History:
         """Return every version of every object of a kind."""
         return [event["object"] for event in self._events if event["object"]["kind"] == kind]
 
+    def changes(self) -> list[Json]:
+        """Return every event in the API server's order."""
+        return sorted(self._events, key=lambda event: int(event["object"]["metadata"]["resourceVersion"]))
+
     def violations(self) -> list[str]:
         """Return what was ever wrong."""
         return violations_over_time(self._events)
 
 
 @contextmanager
-def recorded(api: Api) -> Iterator[History]:
-    """Record for the length of a `with` block; begin it while there are no nodes and no pods."""
+def recorded(api: Api, collections: Sequence[str] = (NODES, ALL_PODS)) -> Iterator[History]:
+    """Record for the length of a `with` block; begin it while the first collection is empty."""
     history, over = History(), threading.Event()
-    assert not api.list(NODES), "the recording begins with an empty cluster"
-    version = api.get(ALL_PODS)["metadata"]["resourceVersion"]
+    assert not api.list(collections[0]), "the recording begins with an empty cluster"
+    version = api.get(collections[-1])["metadata"]["resourceVersion"]
     with ThreadPoolExecutor() as threads:
-        following = [threads.submit(history.follow, api, path, version, over) for path in (NODES, ALL_PODS)]
+        following = [threads.submit(history.follow, api, path, version, over) for path in collections]
         try:
             yield history
         finally:

@@ -12,99 +12,44 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
-from tests.cluster.api import Api, ApiError
+from tests.cluster.api import ApiError
 from tests.cluster.binaries import is_oldest
-from tests.cluster.claims import CLAIMS, GPUS, SLICES, TEMPLATES, device_classes, publish, published
+from tests.cluster.claims import CLAIMS, GPUS, TEMPLATES
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.installation import install_chart
-from tests.cluster.objects import NODES, PODS, Json
+from tests.cluster.objects import PODS, Json
+from tests.cluster.planned_claims import (
+    FINALIZER,
+    OUR_CLASS,
+    allocations,
+    assert_no_gpu_twice,
+    claiming,
+    claims_planned,
+    dra_node,
+    join,
+    sweep_claims,
+)
 from tests.cluster.polling import eventually
 from tests.cluster.test_rbac import EXTENDER
 from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
-from tests.manifests.test_chart_planner import PLANNER
 from tests.world.kubelets import running_kubelets
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")]
-
-OUR_CLASS = "gpus.gputopo.dev"
-FINALIZER = "resource.kubernetes.io/delete-protection"
-SETTINGS = {"queue": {"enabled": True}, "dra": {"enabled": True, "deadline": "5s"}}
-CHART = (*PLANNER, "extender.config.dra.enabled=true", "policies.claims.gateTemplates=gpus-")
 
 
 @pytest.fixture(scope="module")
 def started(binaries: Path) -> Iterator[GpuCluster]:
     """Start a control plane with the chart's planner, its own account, and a kube-scheduler that knows nothing of it."""
-    with ControlPlane(binaries) as plane:
-        install_chart(plane, *CHART)
-        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, EXTENDER)
-        extender = ExtenderProcess("extender", kubeconfig, plane.state, SETTINGS)
-        with device_classes(plane), running_kubelets(plane.kubeconfig()), extender.running():
-            plane.start_scheduler()
-            for count in range(1, 9):
-                template(plane.admin, f"gpus-{count}", count=count)
-            eventually(lambda: extender.metric("dra_guarded") == 1)
-            yield GpuCluster(plane, extender)
+    with ControlPlane(binaries) as plane, running_kubelets(plane.kubeconfig()), claims_planned(plane) as started:
+        yield started
 
 
 @pytest.fixture
 def cluster(started: GpuCluster) -> Iterator[GpuCluster]:
     """Lend the control plane without nodes and pods."""
     yield started
-    started.api.delete(PODS, gracePeriodSeconds="0")
-    started.api.delete(CLAIMS)
-    eventually(lambda: not started.api.list(CLAIMS))
-    for collection in (NODES, SLICES):
-        started.api.delete(collection)
-    eventually(lambda: started.extender.metric("nodes") == 0)
-
-
-def template(api: Api, name: str, **exactly: object) -> None:
-    """Create a template of claims of our class."""
-    requests = [{"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, **exactly}}]
-    api.post(TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": requests}}}})
-
-
-def join(cluster: GpuCluster, *nodes: SimulatedNode) -> None:
-    """Let nodes join, and their drivers publish their GPUs."""
-    cluster.join(*nodes)
-    for node in nodes:
-        publish(cluster.api, node.name, [gpu.uuid for gpu in node.topology.gpus])
-
-
-def dra_node(name: str, cpus: int = 128) -> SimulatedNode:
-    return SimulatedNode(name, "dgx-a100", cpus=cpus, has_plugin=False)
-
-
-def claiming(name: str, gpus: int, cpus: int = 1) -> Json:
-    """Return a pod whose GPUs are those of a claim. A policy adds our gate, as its template has a name of ours."""
-    pod = gpu_pod(name, 0)
-    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"gpus-{gpus}"}]
-    resources = pod["spec"]["containers"][0]["resources"]
-    resources |= {"claims": [{"name": "gpus"}], "requests": {"cpu": str(cpus)}}
-    return pod
-
-
-def allocations(cluster: GpuCluster) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return pod → the node and the GPUs that its claim has."""
-    given = dict[str, tuple[str, frozenset[str]]]()
-    for claim in cluster.api.list(CLAIMS):
-        if allocation := claim.get("status", {}).get("allocation"):
-            results = allocation["devices"]["results"]
-            node = results[0]["pool"]
-            uuids = [gpu.uuid for gpu in dra_node(node).topology.gpus]
-            pod = claim["metadata"]["ownerReferences"][0]["name"]
-            given[pod] = node, frozenset(published(uuids, result["device"]) for result in results)
-    return given
-
-
-def assert_no_gpu_twice(given: dict[str, tuple[str, frozenset[str]]]) -> None:
-    every = [gpu for _, gpus in given.values() for gpu in gpus]
-    assert len(every) == len(set(every))
+    sweep_claims(started)
 
 
 def says_why(cluster: GpuCluster, name: str, words: str) -> bool:
