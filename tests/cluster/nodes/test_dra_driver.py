@@ -1,26 +1,32 @@
-"""On a real kubelet: a stub DRA driver prepares claims, and the agent hands out exactly the other GPUs."""
+"""On real kubelets a stub DRA driver prepares claims: those of NVIDIA's class, and those that our planner has allocated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-import yaml
 
-from extender.cluster.objects.devices import DRIVER
 from tests.cluster.binaries import is_oldest
-from tests.cluster.claims import GPUS, allocated, claiming, device_classes, publish, published
+from tests.cluster.claims import CLAIMS, GPUS, allocated, claiming, device_classes, ever_twice
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster
+from tests.cluster.history import recorded
 from tests.cluster.installation import Installation
-from tests.cluster.nodes.agents import enforcing
-from tests.cluster.nodes.kubelet import ROOT
-from tests.cluster.nodes.node import GpuNode
+from tests.cluster.nodes.agents import allow_agent_pods, enforcing, observing
+from tests.cluster.nodes.claim_churn import ClaimChurn
+from tests.cluster.nodes.conftest import NAMES
+from tests.cluster.nodes.dra_drivers import start_driver
+from tests.cluster.nodes.node import FLAGS, GpuNode, Parts, users
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, submit, wait_running
+from tests.cluster.planned_claims import claims_planned
 from tests.cluster.polling import eventually
 from tests.manifests.rendered import SCHEDULER_NAME
 
+MACHINES = {"n0": "hgx_h100", "n1": "dgx_a100", "n2": "dgx1v"}
 PREPARE_SECONDS = 180.0
 """Far more than it takes; a kubelet that cannot prepare a claim tries again with the pod's next sync, a minute later."""
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")
@@ -33,15 +39,6 @@ def classes(node_plane: Installation) -> Iterator[None]:
         yield
 
 
-def start_driver(node: GpuNode) -> None:
-    """Start the stub with the kubelet's own rights, and publish the node's GPUs."""
-    user = yaml.safe_load(node.plane.kubeconfig(f"system:node:{node.name}").read_text())["users"][0]["user"]
-    program = node.parts.tools / "dradriver"
-    driver = node.run("dradriver", program, ROOT, DRIVER, SERVER=node.plane.url, TOKEN=user["token"])
-    eventually(lambda: "connected" in driver.log_tail())
-    publish(node.plane.admin, node.name, sorted(node.machine.uuids))
-
-
 def claim(node: GpuNode, name: str, count: int, **request: Any) -> None:
     submit(node, claiming(node.plane.admin, pod(name, 0, schedulerName=SCHEDULER_NAME), count, GPUS, **request))
 
@@ -50,11 +47,11 @@ def test_containers_get_the_gpus_that_no_claim_holds(node_cluster: GpuCluster, c
     """One that only looks on holds none, though the kubelet lists its devices like any others."""
     node = nodes.one("hgx_h100")
     enforcing(node)
-    start_driver(node)
+    driver = start_driver(node)
     claim(node, "by-claim", 3)
     wait_running(node_cluster, "by-claim", within_seconds=PREPARE_SECONDS)
     devices = allocated(node_cluster.api)
-    held = {published(sorted(node.machine.uuids), device) for device in devices}
+    held = {driver.gpu(device) for device in devices}
     claim(node, "monitor", 8, adminAccess=True)
     wait_running(node_cluster, "monitor", within_seconds=PREPARE_SECONDS)
     assert node.claimed() == {("by-claim", each) for each in devices} | {("monitor", f"gpu-{n}") for n in range(8)}
@@ -66,3 +63,36 @@ def test_containers_get_the_gpus_that_no_claim_holds(node_cluster: GpuCluster, c
     node_cluster.delete("by-claim")
     wait_running(node_cluster, "three")
     assert node.held()["three", "main"] == held
+
+
+@pytest.fixture
+def planned(binaries: Path, parts: Parts) -> Iterator[tuple[GpuCluster, Nodes]]:
+    """Start a control plane with the chart's planner and kube-scheduler alone, to which real nodes can be added."""
+    with ControlPlane(binaries, users=users(NAMES), flags=FLAGS) as plane, claims_planned(plane) as cluster:
+        allow_agent_pods(plane)
+        nodes = Nodes(plane, parts)
+        try:
+            yield cluster, nodes
+        finally:
+            nodes.stop()
+
+
+def test_containers_get_exactly_the_planned_devices_though_the_planner_is_killed(
+    planned: tuple[GpuCluster, Nodes], rounds: Callable[[int, int], int], figure: Callable[[str], None]
+) -> None:
+    """Pods of 1 to 8 GPUs in up to three containers, and gangs; ended claims free their devices, and no ledger keeps any."""
+    cluster, nodes = planned
+    drivers = [start_driver(node) for node in nodes.start(MACHINES)]
+    for driver in drivers:
+        observing(driver.node)
+    pods = rounds(30, 1000)
+    churn = ClaimChurn(cluster, drivers, pods, rounds(3, 20), Random(0))
+    with recorded(cluster.api, [CLAIMS]) as claims:
+        eventually(churn.step, 30.0 * pods)
+    eventually(lambda: not churn.left())
+    assert (churn.wrong, churn.refused(), ever_twice(claims)) == ([], [], set())
+    assert len(churn.judged) == pods
+    figure(
+        f"{pods} pods with claims on {len(drivers)} real kubelets, planner killed {churn.killed} times: each container got "
+        "the planned devices, no device twice, and nothing is left"
+    )
