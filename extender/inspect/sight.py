@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, TypeVar
 
@@ -36,9 +37,7 @@ class Sight:
     @property
     def key(self) -> str:
         """Tell readers apart who see different things."""
-        if self.namespaces is None:
-            return ""
-        return blake2b(repr((self.unasked, sorted(self.namespaces))).encode(), digest_size=16).hexdigest()
+        return "" if self.namespaces is None else _key_of(self.unasked, self.namespaces)
 
     def sees(self, namespace: str) -> bool:
         """Whether the reader may see the pods of a namespace."""
@@ -139,6 +138,11 @@ class Sight:
         return refusal.model_copy(
             update={name: self.text(getattr(refusal, name)) for name in ("message", "figures", "remedy")}
         )
+
+
+@lru_cache(maxsize=32)
+def _key_of(unasked: int, namespaces: frozenset[str]) -> str:
+    return blake2b(repr((unasked, sorted(namespaces))).encode(), digest_size=16).hexdigest()
 
 
 EVERYTHING: Final = Sight()

@@ -33,6 +33,8 @@ READER_REQUESTS_PER_SECOND: Final = 20.0
 """With one token, so that one reader does not use up what all may ask."""
 READERS: Final = 2_000
 """Whose requests are counted."""
+STRANGER_REQUESTS_PER_SECOND: Final = 20.0
+"""With tokens that were never valid, and without one; a budget of their own, so that readers go on while they come."""
 MAX_PATH_CHARACTERS: Final = 1024
 REFUSED_AFTER_SECONDS: Final = 0.2
 _HEADERS: Final = {
@@ -63,6 +65,7 @@ class ViewPort:
         self._app.state.extender = extender
         self._hosts = Hosts((settings.host, *settings.allowed_hosts))
         self._rate = Rate(REQUESTS_PER_SECOND, int(2 * REQUESTS_PER_SECOND))
+        self._strangers_rate = Rate(STRANGER_REQUESTS_PER_SECOND, int(2 * STRANGER_REQUESTS_PER_SECOND))
         self._rate_of = Bounded[bytes, Rate](READERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,9 +97,11 @@ class ViewPort:
         return None
 
     def _may_ask(self, scope: Scope, now: float) -> bool:
-        token = b"".join(value for name, value in scope["headers"] if name == b"authorization")
-        if token:
-            key = sha256(token).digest()
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if self._view.asks_for_tokens and not self._view.was_let_in(_bearer(given)):
+            return self._strangers_rate.take(now)
+        if given:
+            key = sha256(b"".join(given)).digest()
             rate = self._rate_of.get(key) or Rate(READER_REQUESTS_PER_SECOND, int(2 * READER_REQUESTS_PER_SECOND))
             self._rate_of.put(key, rate)
             if not rate.take(now):
@@ -118,11 +123,16 @@ class ViewPort:
 
 def _token(request: Request) -> str:
     """Return the bearer token; raises `Unauthenticated` where there is none, or more than one."""
-    given = request.headers.getlist("authorization")
-    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not token:
+    token = _bearer([value for name, value in request.headers.raw if name == b"authorization"])
+    if not token:
         raise Unauthenticated("send `Authorization: Bearer TOKEN`, with a token of this cluster")
-    return token.strip()
+    return token
+
+
+def _bearer(given: list[bytes]) -> str:
+    """Return the bearer token of the only Authorization header; empty where there is none, or more than one header."""
+    scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 async def _no_such_page(request: Request, error: Exception) -> JSONResponse:

@@ -60,6 +60,10 @@ class View(Feature):
         """Whether readers have to say who they are."""
         return self.settings.authorization == "kubernetes"
 
+    def was_let_in(self, token: str) -> bool:
+        """Whether a token was valid when the API server was last asked about it."""
+        return self.reviews.was_valid(token)
+
     async def access(self, token: str, namespaces: Iterable[str], first: str) -> ViewAccess:
         """Return what the reader with this token sees of these namespaces, and of that which the page is about first.
 

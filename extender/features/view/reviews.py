@@ -1,7 +1,8 @@
 """Asks the API server who a reader is and which pods that reader may see, and remembers each answer for a minute.
 
 Strangers choose the tokens, so everything is bounded: the length of a token, the answers that are kept, the questions at once and
-per second. What has not been answered is hidden. No answer to one reader pushes out those to another.
+per second. What has not been answered is hidden. No answer to one reader pushes out those to another. New tokens have questions
+of their own, so a crowd of them keeps no reader waiting whose token was valid before.
 """
 
 from __future__ import annotations
@@ -34,12 +35,19 @@ RIGHTS: Final = 20_000
 """Answers that are kept about rights."""
 AT_ONCE: Final = 4
 """Questions under way. Binds have the other connections to the API server."""
+NEW_AT_ONCE: Final = 1
+"""Of them, questions about new tokens."""
 TOKENS_PER_SECOND: Final = 10.0
+"""For new tokens, and as many for those that were valid before."""
 RIGHTS_PER_SECOND: Final = 100.0
 RIGHTS_A_REQUEST: Final = 64
 """Namespaces that are asked about for one page; the next page asks about others."""
 ANSWER_SECONDS: Final = 5.0
 """For which one question may wait for its turn and its answer."""
+SIGHTS: Final = 32
+"""Readers whose sight is kept whole. A set of 3,000 namespaces takes some 200 KiB."""
+NAMESPACES_A_STEP: Final = 500
+"""Whose rights are looked up in one turn of the event loop: half a millisecond."""
 
 Count = Callable[[str, str], None]
 """Hears of each question: its kind and what came of it."""
@@ -102,6 +110,16 @@ class Viewer:
         return cls(described, sha256(encoded).hexdigest())
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptSight:
+    """What a reader sees of a set of namespaces, all of which have been asked about."""
+
+    names: frozenset[str]
+    sight: Sight
+    counts_until: float
+    """Monotonic seconds, when the first of its rights has to be asked about again."""
+
+
 @dataclass(slots=True)
 class Reviews:
     """What one extender has asked."""
@@ -114,10 +132,19 @@ class Reviews:
     _viewers: FairTable[bytes, tuple[float, Viewer]] = field(default_factory=lambda: FairTable(TOKENS))
     _strangers: Bounded[bytes, float] = field(default_factory=lambda: Bounded(TOKENS))
     _rights: FairTable[tuple[str, str, str], tuple[float, bool]] = field(default_factory=lambda: FairTable(RIGHTS))
+    _names: frozenset[str] = frozenset()
+    """The namespaces of the last page: one object as long as they stay the same."""
+    _sights: Bounded[str, _KeptSight] = field(default_factory=lambda: Bounded(SIGHTS))
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE - NEW_AT_ONCE))
+    _new_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(NEW_AT_ONCE))
     _tokens_rate: Rate = field(default_factory=lambda: Rate(TOKENS_PER_SECOND, int(2 * TOKENS_PER_SECOND)))
+    _renewals_rate: Rate = field(default_factory=lambda: Rate(TOKENS_PER_SECOND, int(2 * TOKENS_PER_SECOND)))
     _rights_rate: Rate = field(default_factory=lambda: Rate(RIGHTS_PER_SECOND, int(2 * RIGHTS_PER_SECOND)))
+
+    def was_valid(self, token: str) -> bool:
+        """Whether the last answer about a token was that it is valid, however long ago."""
+        return sha256(token.encode()).digest() in self._viewers
 
     async def viewer(self, token: str) -> Viewer:
         """Return whose token this is; raises `Unauthenticated`, `TooManyReviews` and `ReviewsUnavailable`."""
@@ -140,19 +167,55 @@ class Reviews:
         """
         if await self.may_list(viewer, "", "pods"):
             return EVERYTHING
-        names = sorted({*namespaces, *filter(None, [first])}, key=lambda name: (name != first, name))
-        known = {name: self._known(viewer, name, "pods") for name in names}
-        asked = [name for name in names if known[name] is None][:RIGHTS_A_REQUEST]
-        answers = await asyncio.gather(*(self._may_perhaps(viewer, name) for name in asked))
-        known |= dict(zip(asked, answers, strict=True))
-        unasked = sum(right is None for right in known.values())
-        return Sight(frozenset(name for name, right in known.items() if right), unasked)
+        names = self._same({*namespaces})
+        is_elsewhere = bool(first) and first not in names
+        may = await self._may_perhaps(viewer, first) if is_elsewhere else False
+        kept = self._sights.get(viewer.key)
+        if kept is not None and kept.names is names and self.now() < kept.counts_until:
+            sight = kept.sight
+        else:
+            sight = await self._looked_up(viewer, names, first)
+        if not is_elsewhere:
+            return sight
+        seen = sight.namespaces or frozenset()
+        return Sight(seen | {first} if may else seen, sight.unasked + (may is None))
 
     async def may_list(self, viewer: Viewer, namespace: str, resource: str) -> bool:
         """Whether a reader may list objects of a namespace; empty: of all. Raises `TooManyReviews` and `ReviewsUnavailable`."""
         async with self._locks.plain(f"{viewer.key}/{namespace}/{resource}"):
             known = self._known(viewer, namespace, resource)
             return await self._ask_right(viewer, namespace, resource) if known is None else known
+
+    def _same(self, names: set[str]) -> frozenset[str]:
+        """Return the set of the last page where it is the same, so that sets are compared by identity."""
+        if self._names != names:
+            self._names = frozenset(names)
+        return self._names
+
+    async def _looked_up(self, viewer: Viewer, names: frozenset[str], first: str) -> Sight:
+        ordered = sorted(names)
+        if first in names:
+            ordered.insert(0, ordered.pop(ordered.index(first)))
+        seen, unknown, oldest = set[str](), list[str](), self.now()
+        for start in range(0, len(ordered), NAMESPACES_A_STEP):
+            earliest = self.now() - REMEMBERED_SECONDS
+            for name in ordered[start : start + NAMESPACES_A_STEP]:
+                answered_at, right = self._rights.get((viewer.key, name, "pods")) or (earliest, False)
+                if answered_at <= earliest:
+                    unknown.append(name)
+                    continue
+                oldest = min(oldest, answered_at)
+                if right:
+                    seen.add(name)
+            await asyncio.sleep(0)
+        asked = unknown[:RIGHTS_A_REQUEST]
+        answers = await asyncio.gather(*(self._may_perhaps(viewer, name) for name in asked))
+        seen.update(name for name, right in zip(asked, answers, strict=True) if right)
+        unasked = len(unknown) - len(asked) + answers.count(None)
+        sight = Sight(frozenset(seen), unasked)
+        if not unasked:
+            self._sights.put(viewer.key, _KeptSight(names, sight, oldest + REMEMBERED_SECONDS))
+        return sight
 
     def _counts(self, answered_at: float) -> bool:
         return self.now() - answered_at < REMEMBERED_SECONDS
@@ -169,7 +232,10 @@ class Reviews:
 
     async def _ask_who(self, token: str, digest: bytes) -> Viewer:
         spec: dict[str, Any] = {"token": token} | ({"audiences": list(self.audiences)} if self.audiences else {})
-        status = (await self._review("token", "authentication.k8s.io", "TokenReview", spec, _TokenReview)).status
+        budget = (self._renewals_rate, self._slots) if digest in self._viewers else (self._tokens_rate, self._new_slots)
+        status = (
+            await self._review("token", "authentication.k8s.io", "TokenReview", spec, _TokenReview, *budget)
+        ).status
         is_for_us = not self.audiences or not {*self.audiences}.isdisjoint(status.audiences)
         try:
             if not (status.authenticated and is_for_us):
@@ -177,6 +243,7 @@ class Reviews:
             viewer = Viewer.of(status.user)
         except Unauthenticated:
             self.count("token", "no")
+            self._viewers.pop(digest)
             self._strangers.put(digest, self.now())
             raise
         self.count("token", "yes")
@@ -186,21 +253,31 @@ class Reviews:
     async def _ask_right(self, viewer: Viewer, namespace: str, resource: str) -> bool:
         attributes = {"namespace": namespace, "verb": "list", "resource": resource}
         spec = {**viewer.user, "resourceAttributes": attributes}
-        review = await self._review("access", "authorization.k8s.io", "SubjectAccessReview", spec, _AccessReview)
+        budget = self._rights_rate, self._slots
+        group, kind = "authorization.k8s.io", "SubjectAccessReview"
+        review = await self._review("access", group, kind, spec, _AccessReview, *budget)
         may: bool = review.status.allowed
         self.count("access", "yes" if may else "no")
         self._rights.put((viewer.key, namespace, resource), viewer.key, (self.now(), may))
         return may
 
-    async def _review(self, kind: str, group: str, name: str, spec: dict[str, Any], answer: type[Any]) -> Any:
-        rate = self._tokens_rate if kind == "token" else self._rights_rate
+    async def _review(
+        self,
+        kind: str,
+        group: str,
+        name: str,
+        spec: dict[str, Any],
+        answer: type[Any],
+        rate: Rate,
+        slots: asyncio.Semaphore,
+    ) -> Any:
         if not rate.take(self.now()):
             self.count(kind, "throttled")
             raise TooManyReviews("too many readers are new: try again in a moment")
         body = msgspec.json.encode({"apiVersion": f"{group}/v1", "kind": name, "spec": spec})
         request = Request("POST", f"/apis/{group}/v1/{name.lower()}s", body)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._slots:
+            async with asyncio.timeout(ANSWER_SECONDS), slots:
                 status, text = await self.send(request)
             if status == 201:
                 return msgspec.json.decode(text, type=answer)

@@ -13,6 +13,7 @@ from extender.features.view.reviews import (
     AT_ONCE,
     MAX_TOKEN_CHARACTERS,
     MAX_VIEWER_BYTES,
+    NEW_AT_ONCE,
     REMEMBERED_SECONDS,
     RIGHTS_A_REQUEST,
     TOKENS,
@@ -114,11 +115,52 @@ async def test_new_tokens_are_asked_about_at_a_bounded_rate() -> None:
     outcomes = await asyncio.gather(*(asked.viewer(f"s{number}") for number in range(100)), return_exceptions=True)
     kinds = [type(outcome) for outcome in outcomes]
     assert kinds.count(TooManyReviews) == 100 - (2 * TOKENS_PER_SECOND - 1)
-    assert api.most_at_once <= AT_ONCE
+    assert api.most_at_once <= NEW_AT_ONCE
     await asked.viewer("t-ann")
     time.now += 1
     with pytest.raises(Unauthenticated):
         await asked.viewer("s100")
+
+
+async def test_a_crowd_of_new_tokens_keeps_no_reader_waiting_whose_token_was_valid() -> None:
+    """Also once the answer about that token is old: such tokens have questions of their own."""
+    api, time = people(), Time()
+    asked = asking(api, time)
+    await asked.viewer("t-ann")
+    time.now += REMEMBERED_SECONDS
+    crowd = asyncio.gather(*(asked.viewer(f"s{number}") for number in range(100)), return_exceptions=True)
+    await asyncio.sleep(0)
+    assert (await asked.viewer("t-ann")).user["user"] == "ann"
+    assert not crowd.done()
+    assert sum(isinstance(outcome, TooManyReviews) for outcome in await crowd) > 50
+
+
+async def test_a_token_that_is_withdrawn_is_new_again() -> None:
+    """It counts among those of strangers from then on."""
+    api, time = people(), Time()
+    asked = asking(api, time)
+    await asked.viewer("t-ann")
+    assert asked.was_valid("t-ann")
+    api.users = {}
+    time.now += REMEMBERED_SECONDS
+    with pytest.raises(Unauthenticated):
+        await asked.viewer("t-ann")
+    assert not asked.was_valid("t-ann")
+
+
+async def test_what_a_reader_sees_is_worked_out_once_as_long_as_nothing_changes() -> None:
+    """A page about a namespace without pods changes nothing for others; a new namespace and an old answer do."""
+    api, time = people(), Time()
+    asked = asking(api, time)
+    ann = await asked.viewer("t-ann")
+    seen = await asked.sight(ann, NAMESPACES)
+    assert await asked.sight(ann, NAMESPACES, "elsewhere") == seen
+    assert await asked.sight(ann, NAMESPACES) is seen
+    api.may = {"ann": ("ml", "new")}
+    assert await asked.sight(ann, (*NAMESPACES, "new")) == Sight(frozenset({"ml", "new"}))
+    api.may = {}
+    time.now += REMEMBERED_SECONDS
+    assert await asked.sight(ann, NAMESPACES) == Sight(frozenset())
 
 
 async def test_of_many_namespaces_some_are_asked_about_each_time_and_that_of_the_page_first() -> None:

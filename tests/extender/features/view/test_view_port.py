@@ -183,7 +183,23 @@ async def test_one_readers_crowd_is_refused_and_others_read_on(tmp_path: Path, m
     monkeypatch.setattr(view_port, "Rate", without_refills)
     async with view(tmp_path) as session:
         statuses = [(await read(session, "/decisions", token))[0] for token in ("t-ann",) * 4 + ("t-root",)]
-    assert statuses == [200, 200, 429, 429, 200]
+    assert statuses == [200, 200, 200, 429, 200]  # the first one asks who she is
+
+
+async def test_a_crowd_with_bad_tokens_takes_nothing_from_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile client with a new token for each request, and with none, beside a reader who was let in before."""
+    monkeypatch.setattr(view_port, "REQUESTS_PER_SECOND", 10.0)
+    monkeypatch.setattr(view_port, "STRANGER_REQUESTS_PER_SECOND", 2.0)
+    monkeypatch.setattr(view_port, "Rate", without_refills)
+    async with view(tmp_path) as session:
+        assert (await read(session, "/decisions", "t-ann"))[0] == 200
+        tokens = ("", *(f"stranger-{number}" for number in range(40)))
+        crowd = [(await read(session, "/decisions", token))[0] for token in tokens]
+        assert crowd == [401] * 3 + [429] * 38
+        assert [(await read(session, "/decisions", "t-ann"))[0] for _ in range(10)] == [200] * 10
+        assert (await read(session, "/decisions", "t-root"))[0] == 429
 
 
 async def test_nobody_reads_without_a_token_of_the_cluster(tmp_path: Path) -> None:
