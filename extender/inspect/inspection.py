@@ -19,7 +19,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, read_placement
 from extender.cluster.state import ClusterState
 from extender.inspect.faults import Faults
 from extender.inspect.groups import GroupInfo, group_info
-from extender.inspect.judgement import Judgement
+from extender.inspect.judgement import Barred, Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.notes import PodNote
 from extender.inspect.nvlinks import LinkFaultInfo, link_faults_of
@@ -284,12 +284,23 @@ def pods_on(state: ClusterState, node: str) -> list[PodInfo]:
 
 def pod_infos(state: ClusterState, pods: Iterable[GpuPod]) -> list[PodInfo]:
     """Return what is to be shown of some pods, without those that cannot be shown."""
-    shown = (row("/".join(pod.key), partial(pod_info, state, pod), None) for pod in pods)
-    return [pod for pod in shown if pod]
+    return [*shown_pods(state, pods)]
 
 
-def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Explanation | None:
-    """Say where a pod could go and why not elsewhere, as filter and prioritize would; `None` when it is not known."""
+def shown_pods(state: ClusterState, pods: Iterable[GpuPod]) -> Iterator[PodInfo]:
+    """Yield what is to be shown of some pods, without those that cannot be shown."""
+    for pod in pods:
+        if shown := row("/".join(pod.key), partial(pod_info, state, pod), None):
+            yield shown
+
+
+def explain(
+    state: ClusterState, namespace: str, name: str, now: Instant, barred: Barred | None = None
+) -> Explanation | None:
+    """Say where a pod could go and why not elsewhere, as filter and prioritize would; `None` when it is not known.
+
+    `barred` is what `prepare_judgement` has returned, if it was called.
+    """
     gpu_pod = state.pods.find(namespace, name)
     if gpu_pod is None:
         return None
@@ -306,12 +317,12 @@ def explain(state: ClusterState, namespace: str, name: str, now: Instant) -> Exp
     if gpu_pod.node is not None:
         group = group_info(state, context)
         return Explanation(pod=pod_info(state, gpu_pod), group=group, fits=(), refusals=(), problem=None)
-    return explained(state, pod_info(state, gpu_pod), context)
+    return explained(state, pod_info(state, gpu_pod), context, barred)
 
 
-def explained(state: ClusterState, pod: PodInfo, context: PodContext) -> Explanation:
+def explained(state: ClusterState, pod: PodInfo, context: PodContext, barred: Barred | None = None) -> Explanation:
     """Say where it could go and why not elsewhere; it need not exist."""
-    judgement = Judgement.of(state, context)
+    judgement = Judgement.of(state, context, barred)
     verdicts = judgement.verdicts(sorted(state.views))
     best = islice(judgement.ranking.best_first(), SHOWN_FITS)
     return Explanation(

@@ -16,7 +16,7 @@ from extender.cluster.state import ClusterState
 from extender.inspect.decisions import Decision, Decisions
 from extender.inspect.groups import GroupInfo, group_info
 from extender.inspect.inspection import Answer, BestSet, PodInfo, best_set, node_names, pod_info
-from extender.inspect.judgement import Judgement
+from extender.inspect.judgement import Barred, Judgement
 from extender.inspect.new_nodes import NewNodes, new_nodes
 from extender.inspect.notes import PodNote
 from extender.inspect.other_schedulers import scheduler_problem
@@ -92,6 +92,7 @@ def why(
     after: str = "",
     limit: int,
     decisions: Decisions | None = None,
+    barred: Barred | None = None,
 ) -> Why | None:
     """Say what each node says to a pod, at most `limit` of them by name; `None` when the pod is not known.
 
@@ -104,6 +105,7 @@ def why(
         after: Nodes whose names follow this one.
         limit: Nodes at most.
         decisions: What is remembered of pods that were bound.
+        barred: What `prepare_judgement` has returned, if it was called.
 
     """
     gpu_pod = state.pods.find(namespace, name)
@@ -118,7 +120,7 @@ def why(
         return Why(pod=pod, group=group_info(state, context), decision=decisions.of(gpu_pod.uid) if decisions else None)
     names = [node] if node else list(islice(node_names(state, after=after), limit + 1))
     held = state.holds.others(gpu_pod.uid, now.monotonic)
-    verdicts = Judgement.of(state, context).verdicts(names[:limit])
+    verdicts = Judgement.of(state, context, barred).verdicts(names[:limit])
     return Why(
         pod=pod,
         group=group_info(state, context),

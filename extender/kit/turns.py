@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 Gap = Callable[[], Awaitable[object]]
 """What comes between two steps."""
-_OTHERS_FIRST: Final[Gap] = partial(asyncio.sleep, 0)
+OTHERS_FIRST: Final[Gap] = partial(asyncio.sleep, 0)
 
 TURN_SECONDS: Final = 0.002
 """Far less than a call takes on its way: a few pieces of work of that length may come between its parts."""
@@ -48,7 +48,7 @@ class Turn:
         self.begin()
 
 
-async def in_turns(steps: Generator[None, None, Answer], gap: Gap = _OTHERS_FIRST) -> Answer:
+async def in_turns(steps: Generator[None, None, Answer], gap: Gap = OTHERS_FIRST) -> Answer:
     """Take the steps one after the other, with a gap after each, and return what they come to."""
     while True:
         try:
@@ -62,16 +62,6 @@ async def in_turns(steps: Generator[None, None, Answer], gap: Gap = _OTHERS_FIRS
 async def in_short_turns(steps: Iterable[None]) -> None:
     """Take many small steps, as many at once as a turn has time for."""
     await _in(Turn(), steps)
-
-
-async def listed(items: Iterable[Item]) -> list[Item]:
-    """Return items that are made as they are taken, such as the rows of a page; others have their turns in between."""
-    taken, turn = list[Item](), Turn(SHORT_TURN_SECONDS)
-    for item in items:
-        taken.append(item)
-        if turn.is_over():
-            await turn.end()
-    return taken
 
 
 async def with_pauses(steps: Iterable[None]) -> None:

@@ -280,10 +280,11 @@ async def _picture(extender: Extender, question: PageQuestion) -> Draft:
 
 async def _pod(extender: Extender, question: PageQuestion) -> Draft:
     namespace, name, state, sight = question.path["namespace"], question.path["name"], extender.state, question.sight
-    moment, gpu_pod = now(), state.pods.find(namespace, name)
+    moment, gpu_pod, barred = now(), state.pods.find(namespace, name), None
     if gpu_pod is not None and gpu_pod.node is None and sight.sees(namespace):
-        await extender.calls.result(prepare_judgement(state, gpu_pod.pod, moment))
-    explanation = inspection.explain(state, namespace, name, moment) if sight.sees(namespace) else None
+        barred = await extender.calls.result(prepare_judgement(state, gpu_pod.pod, moment))
+        await extender.calls.gap()
+    explanation = inspection.explain(state, namespace, name, moment, barred) if sight.sees(namespace) else None
     if explanation is None or gpu_pod is None:
         missing = f"There is no pod {namespace}/{name} with GPUs, or you may not see it."
         return Draft(pages.missing_page(missing), 404)

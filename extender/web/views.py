@@ -1,11 +1,12 @@
-"""Read-only routes for people: JSON under /v1/inspect.
+"""Read-only routes for people: JSON under /v1/inspect. Like pages, they give way to kube-scheduler's calls.
 
 They are served on the verbs' port, which is not for everybody; see `listen` in the configuration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
@@ -23,10 +24,11 @@ from extender.inspect import inspection
 from extender.inspect.control_plane import ExtenderInfo
 from extender.inspect.decisions import DecisionPage
 from extender.inspect.inspection import Answer, Explanation, NodeDetail, NodePage
+from extender.inspect.judgement import Barred, prepare_judgement
 from extender.inspect.pods import PodPage
 from extender.inspect.room_over_time import RoomOverTime
 from extender.inspect.why import Why, why
-from extender.kit.turns import listed
+from extender.kit.clock import Instant
 from extender.service import Extender, now
 from extender.web import paging, picture
 from extender.web.site import OF_A_PICTURE
@@ -41,10 +43,11 @@ class Complaint(BaseModel):
     detail: str
 
 
-def _extender(request: Request) -> Extender:
+async def _extender(request: Request) -> Extender:
     extender: Extender = request.app.state.extender
     if not extender.state.synced:
         raise HTTPException(503, NOT_LISTED)
+    await extender.calls.gap()
     return extender
 
 
@@ -56,12 +59,11 @@ _DRAWING: Final[dict[int | str, dict[str, Any]]] = {**_OR_NOTHING, 200: {"conten
 router = APIRouter()
 
 
-@router.get("/v1/inspect/nodes", tags=["inspect"], responses=_NOT_YET)
-async def list_nodes(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> NodePage:
+@router.get("/v1/inspect/nodes", tags=["inspect"], response_model=NodePage, responses=_NOT_YET)
+async def list_nodes(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> Response:
     """List nodes whose name contains `q`, and who has which GPU."""
     names, following = _slice(extender, q, after, limit)
-    nodes = await listed(inspection.nodes(extender.state, names, now()))
-    return NodePage(nodes=tuple(nodes), next=following)
+    return await _page(extender, "nodes", inspection.nodes(extender.state, names, now()), following)
 
 
 @router.get("/v1/inspect/nodes/{name}", tags=["inspect"], responses=_OR_NOTHING)
@@ -77,19 +79,21 @@ async def draw_node(extender: Serving, name: str, pod: str = "") -> Response:
     return Response(drawn, media_type="image/svg+xml", headers=OF_A_PICTURE)
 
 
-@router.get("/v1/inspect/pods", tags=["inspect"], responses=_NOT_YET)
-async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> PodPage:
+@router.get("/v1/inspect/pods", tags=["inspect"], response_model=PodPage, responses=_NOT_YET)
+async def list_pods(extender: Serving, q: str = "", after: str = "", limit: Limit = 100) -> Response:
     """List the pods whose `namespace/name` contains `q`, and which GPUs they have."""
     namespace, _, name = after.partition("/")
     found = await _pods(extender, limit + 1, lambda pod: pod.key > (namespace, name) and q in "/".join(pod.key))
     following = "/".join(found[limit - 1].key) if len(found) > limit else None
-    return PodPage(pods=inspection.pod_infos(extender.state, found[:limit]), next=following)
+    return await _page(extender, "pods", inspection.shown_pods(extender.state, found[:limit]), following)
 
 
 @router.get("/v1/inspect/pods/{namespace}/{name}", tags=["inspect"], responses=_OR_NOTHING)
 async def explain_pod(extender: Serving, namespace: str, name: str) -> Explanation:
     """Say where a pod could go now, and why not elsewhere."""
-    explanation = inspection.explain(extender.state, namespace, name, now())
+    moment = now()
+    barred = await _prepared(extender, namespace, name, moment)
+    explanation = inspection.explain(extender.state, namespace, name, moment, barred)
     return _with_notes(_found(explanation, "no such pod, or it asks for no GPU"), extender)
 
 
@@ -98,9 +102,20 @@ async def explain_nodes(
     extender: Serving, namespace: str, name: str, node: str = "", after: str = "", limit: Limit = 100
 ) -> Why:
     """Say of each node, or of one, why the pod does not fit there; of a placed pod, what it was preferred to."""
-    decisions = extender.history.decisions
-    told = why(extender.state, namespace, name, now(), node=node, after=after, limit=limit, decisions=decisions)
-    return _with_notes(_found(told, "no such pod, or it asks for no GPU"), extender)
+    moment, decisions = now(), extender.history.decisions
+    barred = await _prepared(extender, namespace, name, moment)
+    reasons = why(
+        extender.state,
+        namespace,
+        name,
+        moment,
+        node=node,
+        after=after,
+        limit=limit,
+        decisions=decisions,
+        barred=barred,
+    )
+    return _with_notes(_found(reasons, "no such pod, or it asks for no GPU"), extender)
 
 
 @router.get("/v1/inspect/decisions", tags=["inspect"], responses=_NOT_YET)
@@ -155,6 +170,23 @@ for _kind in FEATURES:
         )
 
 
+async def _page(extender: Extender, name: str, rows: Iterable[BaseModel], following: str | None) -> Response:
+    """Return a page of a list, whose rows are made and written one by one."""
+    written = await extender.calls.listed(row.model_dump_json() for row in rows)
+    content = f'{{"{name}":[{",".join(written)}],"next":{json.dumps(following)}}}'
+    return Response(content, media_type="application/json")
+
+
+async def _prepared(extender: Extender, namespace: str, name: str, moment: Instant) -> Barred | None:
+    """Decide on all nodes for a pod that waits, in steps; `None` where there is nothing to decide."""
+    pod = extender.state.pods.find(namespace, name)
+    if pod is None or pod.node is not None:
+        return None
+    barred = await extender.calls.result(prepare_judgement(extender.state, pod.pod, moment))
+    await extender.calls.gap()
+    return barred
+
+
 def _with_notes(answer: Noted, extender: Extender) -> Noted:
     return answer.model_copy(update={"notes": extender.features.notes(answer.pod.namespace, answer.pod.name)})
 
@@ -173,5 +205,9 @@ def _slice(extender: Extender, query: str, after: str, limit: int) -> tuple[list
 async def _pods(extender: Extender, count: int, where: Callable[[GpuPod], bool]) -> list[GpuPod]:
     """Return the first pods by namespace and name of those that have not ended and that `where` admits."""
     return await paging.first(
-        count, extender.state.pods, lambda pod: pod.key, lambda pod: not pod.stopped and where(pod)
+        count,
+        extender.state.pods,
+        lambda pod: pod.key,
+        lambda pod: not pod.stopped and where(pod),
+        extender.calls.gap,
     )

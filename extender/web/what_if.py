@@ -14,7 +14,8 @@ from starlette.routing import Route
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import NOT_LISTED
-from extender.inspect.what_if import what_if
+from extender.inspect.judgement import prepare_judgement
+from extender.inspect.what_if import nobody_yet, what_if
 from extender.kubernetes.documents import BrokenStream, decoder
 from extender.service import Extender, now
 from extender.web.concurrency import Bodies, CallQueue, Crowded, TooLarge
@@ -39,7 +40,10 @@ def routes() -> list[Route]:
             return _complaint(503, NOT_LISTED)
         try:
             async with line.admitted(request.receive) as body:
-                answer = what_if(extender.state, _decode(body), now())
+                pod, moment = _decode(body), now()
+                barred = await extender.calls.result(prepare_judgement(extender.state, nobody_yet(pod), moment))
+                await extender.calls.gap()
+                answer = what_if(extender.state, pod, moment, barred)
         except Crowded as refusal:
             return _complaint(429, str(refusal))
         except TooLarge as refusal:

@@ -11,6 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from extender.binding.driver import Driver
@@ -22,8 +23,9 @@ from extender.cluster.state import ClusterState
 from extender.core.reconciler import Reconciler
 from extender.inspect import inspection
 from extender.inspect.faults import Faults
-from extender.inspect.judgement import prepare_judgement
-from extender.kit.turns import SHORT_TURN_SECONDS, TURN_SECONDS, listed
+from extender.inspect.judgement import NODES_A_STEP, barred_nodes, prepare_judgement
+from extender.kit.calls_first import CallsFirst
+from extender.kit.turns import TURN_SECONDS
 from extender.kubernetes.events import EventRecorder
 from extender.service import Extender
 from extender.telemetry.core import LEDGER_REPAIRS
@@ -35,6 +37,7 @@ from tests.extender.mig import cut
 from tests.extender.virtual_time import VirtualTimeLoop, in_virtual_time
 from tests.extender.world import Replica, World
 from topology.annotations.codec import encode_topology
+from topology.effort import finish
 from topology.formats.catalog import machine
 from topology.node.model import Gpu, NodeTopology
 from topology.node.silicon import Excluded, Silicon
@@ -73,16 +76,16 @@ async def longest_wait(work: Awaitable[object]) -> float:
 @in_virtual_time
 async def test_others_have_their_turns_between_the_rows_of_a_page() -> None:
     """As many rows at once as fit into a turn; all of them are there, in order."""
-    step = SHORT_TURN_SECONDS / 4
+    step = TURN_SECONDS / 4
 
     def row(number: int) -> int:
         busy(step)
         return number
 
     async def rows() -> None:
-        assert await listed(map(row, range(100))) == list(range(100))
+        assert await CallsFirst().listed(map(row, range(100))) == list(range(100))
 
-    assert await longest_wait(rows()) <= SHORT_TURN_SECONDS + 2 * step
+    assert await longest_wait(rows()) <= TURN_SECONDS + 2 * step
 
 
 def test_a_list_of_heavy_nodes_is_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,14 +98,15 @@ def test_a_list_of_heavy_nodes_is_made_one_after_the_other(monkeypatch: pytest.M
         return real(*given)
 
     monkeypatch.setattr(inspection, "_node", heavy)
-    extender = cast("Extender", SimpleNamespace(state=state))
+    extender = cast("Extender", SimpleNamespace(state=state, calls=CallsFirst()))
 
     @in_virtual_time
     async def look() -> None:
         async def page() -> None:
-            assert [row.name for row in (await list_nodes(extender, limit=9)).nodes] == sorted(state.views)[:9]
+            answer = msgspec.json.decode((await list_nodes(extender, limit=9)).body)
+            assert [row["name"] for row in answer["nodes"]] == sorted(state.views)[:9]
 
-        assert await longest_wait(page()) <= HEAVY_SECONDS + SHORT_TURN_SECONDS
+        assert await longest_wait(page()) <= HEAVY_SECONDS + TURN_SECONDS
 
     look()
 
@@ -120,6 +124,18 @@ def test_nodes_are_decided_on_in_slices_before_a_waiting_pod_is_explained(monkey
     explanation = inspection.explain(state, "ml", "waits", at())
     assert explanation
     assert len(explanation.fits) == 4
+
+
+def test_labels_and_taints_of_many_nodes_are_read_in_steps() -> None:
+    """So that who asks about a waiting pod takes turns; the answer takes what was read."""
+    state = cluster(*(node(f"n{number}") for number in range(3 * NODES_A_STEP)), pod("waits", 1))
+    waits = state.pods.get("waits")
+    assert waits
+    spec = msgspec.structs.replace(waits.pod.spec, node_selector={"pool": "b"})
+    steps = barred_nodes(state, msgspec.structs.replace(waits.pod, spec=spec))
+    for _ in range(3):
+        next(steps)
+    assert len(finish(steps)) == 3 * NODES_A_STEP
 
 
 def test_a_node_that_goes_while_others_are_shown_is_left_out() -> None:

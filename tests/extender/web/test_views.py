@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated.fleet import SimulatedNode, fleet
+from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod
 from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.config.health_words import WordKind
 from extender.features.configuration import WholeConfiguration, load
@@ -21,11 +22,23 @@ from extender.inspect.offers import OfferInfo
 from extender.inspect.places import Place
 from extender.inspect.waiting import WaitingPod
 from extender.inspect.words import ClaimedDeviceInfo, SignInfo
+from extender.kit.calls_first import CallsFirst
 from extender.web import assets, pages
 from extender.web.app import application
 from tests.extender.serving import Running, serving
 from topology.request.domains import Level, Location
 
+JSON = (
+    "/v1/inspect/nodes",
+    "/v1/inspect/nodes/n1",
+    "/v1/inspect/nodes/n1/topology.svg",
+    "/v1/inspect/pods",
+    "/v1/inspect/pods/default/huge",
+    "/v1/inspect/pods/default/huge/why",
+    "/v1/inspect/decisions",
+    "/v1/inspect/fragmentation",
+    "/v1/inspect/queue",
+)
 HOSTILE = "<script>alert('x')</script>\"&amp;"
 POD = PodInfo(
     namespace=HOSTILE,
@@ -277,6 +290,43 @@ async def test_a_picture_shows_who_has_each_gpu_and_the_ring_that_is_asked_for(t
         _, ringed = await extender.get("/v1/inspect/nodes/n1/topology.svg?pod=default/train")
     assert plain.count("held by A: default/train") == 4
     assert ("link ring" in plain, ringed.count('"link ring"')) == (False, 4)
+
+
+@pytest.mark.parametrize("path", JSON)
+async def test_json_waits_while_a_call_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """As pages do: it begins with a gap, which ends when the calls of kube-scheduler do."""
+    gap_began, calls_ended = asyncio.Event(), asyncio.Event()
+
+    async def gap(calls: CallsFirst) -> None:
+        gap_began.set()
+        await calls_ended.wait()
+
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
+        monkeypatch.setattr(CallsFirst, "gap", gap)
+        reading = asyncio.create_task(extender.get(path))
+        beginning = asyncio.create_task(gap_began.wait())
+        done, _ = await asyncio.wait({reading, beginning}, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {beginning}
+        calls_ended.set()
+        assert (await reading)[0] in (200, 404)
+
+
+async def test_what_if_waits_while_a_call_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides on all nodes."""
+    gaps = 0
+    real = CallsFirst.gap
+
+    async def gap(calls: CallsFirst) -> None:
+        nonlocal gaps
+        gaps += 1
+        await real(calls)
+
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
+        monkeypatch.setattr(CallsFirst, "gap", gap)
+        body = json.dumps(gpu_pod("new", 1))
+        async with extender.session.post(f"{extender.url}/v1/inspect/what-if", data=body) as answer:
+            assert answer.status == 200
+    assert gaps > 0
 
 
 async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
