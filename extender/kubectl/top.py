@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
-from prometheus_client.parser import text_string_to_metric_families
 
 from extender.cluster.caches.agents import LABELS
 from extender.inspect.inspection import Answer, GpuState, NodeInfo
+from extender.inspect.samples import series_of
 from extender.kubectl.cleanup import AT_ONCE
 from extender.kubectl.snapshot import AgentReadings
 from extender.kubernetes.documents import message_of
@@ -26,7 +25,8 @@ from extender.kubernetes.rest import Request
 
 IDLE_RATIO: Final = 0.05
 """Below it, a GPU that somebody holds does next to nothing."""
-_PREFIX: Final = "gputopo_gpu_"
+MAX_GPUS: Final = 1024
+"""Of a node."""
 _SERIES: Final = (
     "utilization_ratio",
     "memory_used_bytes",
@@ -97,10 +97,10 @@ def top(nodes: Iterable[NodeInfo], heard: AgentReadings, *, idle: bool = False) 
     )
 
 
-def _of(node: NodeInfo, series_of: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
+def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
     sharing = {gpu.uuid: tuple(dict.fromkeys(share.pod for share in gpu.shares)) for gpu in node.shared}
     for gpu in node.gpus:
-        series = series_of.get(gpu.uuid, {})
+        series = told.get(gpu.uuid, {})
         yield GpuUse(
             node=node.name,
             index=gpu.index,
@@ -126,7 +126,7 @@ async def ask_agents(config: Kubeconfig, node: str = "") -> AgentReadings:
                 failed[agent.spec.node_name] = str(error)
                 return
         if status == 200:
-            answers[agent.spec.node_name] = _read(body)
+            answers[agent.spec.node_name] = series_of(body, MAX_GPUS)
         else:
             failed[agent.spec.node_name] = f"{status}: {message_of(body)}"
 
@@ -141,17 +141,3 @@ async def ask_agents(config: Kubeconfig, node: str = "") -> AgentReadings:
             raise Unavailable(f"the list of agents cannot be read: {error}") from error
         await asyncio.gather(*(ask(agent) for agent in agents if agent.spec.node_name))
     return AgentReadings(answers, failed)
-
-
-def _read(exposition: bytes) -> dict[str, dict[str, float]]:
-    """Return UUID → series → value; an exposition that cannot be read tells nothing."""
-    series = dict[str, dict[str, float]]()
-    try:
-        for family in text_string_to_metric_families(exposition.decode()):
-            for sample in family.samples:
-                name = sample.name.removeprefix(_PREFIX)
-                if name in _SERIES and sample.labels.keys() == {"uuid"} and isfinite(sample.value):
-                    series.setdefault(sample.labels["uuid"], {})[name] = sample.value
-    except Exception:  # the library lets out whatever it meets in a text that is no exposition
-        return {}
-    return series

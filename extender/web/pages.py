@@ -24,6 +24,7 @@ from extender.inspect.outlook import written
 from extender.inspect.places import WIDEST_FIRST, Place
 from extender.inspect.pod_story import AFFINITIES, REASONS, BandwidthStory, EventLine, RequestLine
 from extender.inspect.room_over_time import Span
+from extender.inspect.samples import GpuSample
 from extender.inspect.sight import EVERYTHING, HIDDEN, Sight
 from extender.inspect.taken import fault_of
 from extender.inspect.waiting import WaitingPod
@@ -200,9 +201,16 @@ def pods_page(
 
 
 def node_page(
-    node: NodeDetail, placed: Sequence[PodInfo], ringed: str = "", links: SiteLinks = OF_OPERATORS
+    node: NodeDetail,
+    placed: Sequence[PodInfo],
+    ringed: str = "",
+    links: SiteLinks = OF_OPERATORS,
+    samples: Mapping[str, GpuSample] | None = None,
 ) -> Iterator[str]:
-    """Return one node's page; `ringed` is the pod (`namespace/name`) whose ring the picture shows."""
+    """Return one node's page.
+
+    `ringed` is the pod (`namespace/name`) whose ring the picture shows. `samples` are what GPUs do, by UUID.
+    """
     facts = [
         _machine(node),
         node.driver_version and f"driver {node.driver_version}",
@@ -219,6 +227,7 @@ def node_page(
         placed=placed,
         drawing=_drawing(node, placed),
         dashboard=links.dashboard(node.name),
+        samples=samples or {},
         ringed=ringed,
         holders=picture.holders(node),
     )

@@ -27,6 +27,7 @@ from extender.inspect.lists import NodeFilter, NodeOrder, PodFilter, PodOrder
 from extender.inspect.places import node_names_in, places
 from extender.inspect.pod_story import EventLine, bandwidth_story, relaxation, request_lines
 from extender.inspect.room_over_time import Span
+from extender.inspect.samples import GpuSample
 from extender.inspect.sight import EVERYTHING, Sight
 from extender.inspect.waiting import waiting_pods
 from extender.service import Extender, now
@@ -61,6 +62,10 @@ EventsOf = Callable[[str, str], Awaitable[Sequence[EventLine] | None]]
 """Namespace and UID of a pod → its events, the newest first; `None`: they cannot be read."""
 
 
+SamplesOf = Callable[[str], Awaitable[Mapping[str, GpuSample] | None]]
+"""Name of a node → what its GPUs do, by UUID; `None`: nobody can tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """Who reads, as far as pages depend on it."""
@@ -68,6 +73,8 @@ class Reader:
     sight: Sight = EVERYTHING
     events_of: EventsOf | None = None
     """`None`: nobody reads events here."""
+    samples_of: SamplesOf | None = None
+    """`None`: nobody reads samples here."""
 
 
 class Denied(Exception):
@@ -95,6 +102,8 @@ class PageQuestion:
     links: SiteLinks
     events: Sequence[EventLine] | None = None
     """Of the pod that the path names; `None`: they are not read, or the reader may not see them."""
+    samples: Mapping[str, GpuSample] | None = None
+    """Of the GPUs of the node that the page is about, by UUID; `None`: they are not read."""
 
     @property
     def key(self) -> str:
@@ -158,7 +167,8 @@ class Site:
                 namespace = request.path_params.get("namespace") or fields.get("namespace", "")
                 reader = await self.gate(request, extender, namespace)
                 events = await _events(reader, extender, request.path_params)
-                question = PageQuestion(reader, request.path_params, fields, self.links, events)
+                samples = await _samples(reader, extender, request.path_params) if kind is NODE else None
+                question = PageQuestion(reader, request.path_params, fields, self.links, events, samples)
                 page = await self._remembered(kind.make, extender, request.url.path, question)
             except BadQuery as error:
                 return JSONResponse({"detail": str(error)}, 400, self.headers)
@@ -187,6 +197,12 @@ async def _events(reader: Reader, extender: Extender, path: Mapping[str, str]) -
     if reader.events_of is None or pod is None or not reader.sight.sees(namespace):
         return None
     return await reader.events_of(namespace, pod.uid)
+
+
+async def _samples(reader: Reader, extender: Extender, path: Mapping[str, str]) -> Mapping[str, GpuSample] | None:
+    """Return what the GPUs of the node do that a path names, if it is one of ours; before the page is made, as events."""
+    name = path["name"]
+    return await reader.samples_of(name) if reader.samples_of and name in extender.state.views else None
 
 
 async def _made(make: _Make, extender: Extender, question: PageQuestion) -> RenderedPage:
@@ -267,7 +283,7 @@ async def _node(extender: Extender, question: PageQuestion) -> Draft:
         return Draft(pages.missing_page(f"There is no node {name}."), 404)
     placed = [pod for pod in inspection.pods_on(extender.state, name) if sight.sees(pod.namespace)]
     ringed = question.fields.get("pod", "")
-    return Draft(pages.node_page(sight.node(detail), placed, ringed, question.links))
+    return Draft(pages.node_page(sight.node(detail), placed, ringed, question.links, question.samples))
 
 
 async def _picture(extender: Extender, question: PageQuestion) -> Draft:
@@ -322,12 +338,14 @@ async def _fragmentation(extender: Extender, question: PageQuestion) -> Draft:
 
 
 _LIST: Final = ("q", "namespace", "owner", "sort", "after")
+NODE: Final = PageKind(_node, ("pod",))
+"""The page that shows samples."""
 _FRONT: Final = PageKind(_overview, ("q", "after", "colour", *(level.value for level in Level)))
 PAGES: Final[Mapping[str, PageKind]] = {
     "/": _FRONT,
     "/v1/inspect/": _FRONT,
     "/nodes": PageKind(_nodes, (*_LIST, "island", "colour")),
-    "/nodes/{name}": PageKind(_node, ("pod",)),
+    "/nodes/{name}": NODE,
     "/pods": PageKind(_pods, (*_LIST, "state")),
     "/pods/{namespace}/{name}": PageKind(_pod),
     "/decisions": PageKind(_decisions, ("after",)),

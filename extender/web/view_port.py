@@ -118,7 +118,7 @@ class ViewPort:
             raise Denied(429, str(error), {"Retry-After": "1"}) from error
         except ReviewsUnavailable as error:
             raise Denied(503, "the API server cannot be asked who you are and what you may see") from error
-        return Reader(access.sight, partial(self._view.events_of, access.viewer))
+        return Reader(access.sight, partial(self._view.events_of, access.viewer), self._view.samples_of)
 
 
 def _token(request: Request) -> str:

@@ -14,6 +14,7 @@ from tests.manifests.test_chart import SERVICE, let_in
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("helm_is_here")]
 
 VIEW = "extender.config.view.enabled=true"
+SAMPLES = "extender.config.view.samples=true"
 VIEWER = r"networkPolicy.viewers[0].namespaceSelector.matchLabels.kubernetes\.io/metadata\.name=ingress"
 REVIEWS = {("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")}
 
@@ -73,6 +74,18 @@ def test_the_view_has_the_rights_that_it_uses_and_no_others() -> None:
     events = {("", "list events")}
     assert created(VIEW) == REVIEWS | events
     assert created(VIEW, "extender.config.view.authorization=none") == events
+
+
+@pytest.mark.parametrize("settings", [(), (VIEW,), (VIEW, SAMPLES)])
+def test_only_a_view_with_samples_may_fetch_what_agents_tell(settings: tuple[str, ...]) -> None:
+    """From pods of its own namespace."""
+    rules = [
+        (item["kind"], rule["resources"], rule["verbs"])
+        for item in objects(*settings)
+        for rule in item.get("rules") or ()
+        if "pods/proxy" in rule.get("resources", ())
+    ]
+    assert rules == ([("Role", ["pods/proxy"], ["get"])] if SAMPLES in settings else [])
 
 
 @pytest.mark.parametrize("form", [(), SERVICE], ids=["sidecar", "service"])

@@ -36,12 +36,12 @@ from extender.cluster.objects.quantities import cpu_milli, quantity
 from extender.cluster.objects.versions import is_before
 from extender.core.device_classes import DeviceClasses
 from extender.features.configuration import load
+from extender.inspect.samples import samples_of
 from extender.kit.clock import Instant
 from extender.kit.configuration import ConfigurationError
 from extender.kubectl.control_plane import control_plane
 from extender.kubectl.hypothetical import pod_from
 from extender.kubectl.snapshot import Snapshot, Unreadable
-from extender.kubectl.top import _read
 from extender.kubernetes.documents import (
     BrokenStream,
     Expired,
@@ -145,7 +145,7 @@ READERS: dict[str, tuple[Reader, tuple[type[Exception], ...], str]] = {
     "an observation": (decode_observed, (PayloadError,), "observed"),
     "overrides": (lambda data: decode_overrides(data.decode(errors="replace")), (PayloadError,), "overrides"),
     "measurements": (decode_measurements, (PayloadError,), "status"),
-    "an agent's metrics": (_read, (), "metrics"),
+    "an agent's metrics": (lambda data: samples_of(data, 9), (), "metrics"),
     "the agent's memory": (decode_memory, (UnreadableMemory,), "memory"),
     "the journal": (lambda data: decode_journal(data.decode()), (ValueError,), "journal"),
     "an answer to the agent": (lambda data: _annotations(_document(data)), (ApiError,), "node"),

@@ -79,6 +79,12 @@ class AgentPods:
         pods = self._on.get(node)
         return any(pods.values()) if pods else None
 
+    def pod_on(self, node: str) -> tuple[str, str] | None:
+        """Return namespace and name of the agent's pod that is ready on a node; `None`: there is none."""
+        ready = next((uid for uid, is_ready in self._on.get(node, {}).items() if is_ready), None)
+        metadata = self._pods[ready].metadata if ready in self._pods else None
+        return None if metadata is None else (metadata.namespace, metadata.name)
+
     def restarts(self, node: str) -> bool:
         """Whether an agent was ready on the node less than a minute ago, and none is now."""
         return node in self._left

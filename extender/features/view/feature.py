@@ -9,6 +9,7 @@ from itertools import product
 from typing import Final, Self
 
 from extender.core.feature import Core, Feature
+from extender.features.view.agent_samples import AgentSamples, Samples
 from extender.features.view.pod_events import PodEvents
 from extender.features.view.reviews import Reviews, ReviewsUnavailable, TooManyReviews, Viewer
 from extender.features.view.settings import ViewSettings
@@ -45,6 +46,8 @@ class View(Feature):
     settings: ViewSettings
     reviews: Reviews
     events: PodEvents
+    samples: AgentSamples | None = None
+    """`None` where pages of nodes show none."""
 
     @classmethod
     def of(cls, core: Core) -> Self | None:
@@ -53,7 +56,8 @@ class View(Feature):
         if not settings.enabled:
             return None
         reviews = Reviews(send, lambda: clock().monotonic, settings.audiences, partial(core.metrics.count, REVIEWS))
-        return cls(settings, reviews, PodEvents(send, lambda: clock().monotonic))
+        samples = AgentSamples(send, lambda: clock().monotonic, core.state.agents.pod_on) if settings.samples else None
+        return cls(settings, reviews, PodEvents(send, lambda: clock().monotonic), samples)
 
     @property
     def asks_for_tokens(self) -> bool:
@@ -73,6 +77,10 @@ class View(Feature):
             return ViewAccess(EVERYTHING, None)
         viewer = await self.reviews.viewer(token)
         return ViewAccess(await self.reviews.sight(viewer, namespaces, first), viewer)
+
+    async def samples_of(self, node: str) -> Samples | None:
+        """Return what the GPUs of a node do, by UUID; `None` where nobody can tell now, or it is not shown."""
+        return await self.samples.of(node) if self.samples else None
 
     async def events_of(self, viewer: Viewer | None, namespace: str, uid: str) -> Sequence[EventLine] | None:
         """Return the events of a pod, the newest first; `None` where the reader may not list them, or nobody can now."""

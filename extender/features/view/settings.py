@@ -24,5 +24,7 @@ class ViewSettings(Section):
     """Audiences, of which tokens need one. Default: the API server's."""
     allowed_hosts: Names = ()
     """As `listen.allowedHosts`."""
+    samples: bool = False
+    """Show utilization, power and temperature on the pages of nodes. Needs the right to get `pods/proxy` of the agents."""
     grafana: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+[^\s?#/])?$")] = ""
     """URL of a Grafana with the chart's dashboards."""

@@ -22,6 +22,7 @@ from extender.inspect.decisions import Alternative, Decision
 from extender.inspect.fragmentation import Fits
 from extender.inspect.history import History
 from extender.inspect.room_over_time import EVERY_SECONDS
+from extender.inspect.samples import GpuSample
 from extender.inspect.sight import Sight
 from extender.kit.clock import Instant
 from tests.conftest import ROOT
@@ -83,6 +84,7 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("extender.service.History", short_past)
         patched.setattr(View, "access", sees_no_pod)
+        patched.setattr(View, "samples_of", busy_gpus)
         patched.setattr(View, "asks_for_tokens", False)
         async with serving(folder, *NODES, settings=HIDING) as extender:
             loop = SchedulerLoop(extender.api, extender.session, extender.url)
@@ -101,6 +103,10 @@ async def inhabited(folder: Path) -> AsyncIterator[Running]:
 
 async def sees_no_pod(view: View, token: str, namespaces: Iterable[str], first: str) -> ViewAccess:
     return ViewAccess(Sight(frozenset(), unasked=1), None)
+
+
+async def busy_gpus(view: View, node: str) -> dict[str, GpuSample]:
+    return {gpu.uuid: GpuSample(0.93, 60 << 30, 80 << 30, 312.0, 400.0, 66.0) for gpu in NODES[0].topology.gpus}
 
 
 def short_past() -> History:

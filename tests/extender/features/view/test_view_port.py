@@ -15,12 +15,14 @@ import aiohttp
 import msgspec
 import pytest
 
+from extender.cluster.caches.agents import AgentPods
 from extender.cluster.objects.kinds import OwnerReference, Pod
 from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
 from extender.features.view.feature import View
 from extender.kit.rate import Rate
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.rest import Request
 from extender.service import Extender
 from extender.web import view_port
 from extender.web.listener import Listener, bound
@@ -262,6 +264,27 @@ async def test_while_the_api_server_is_away_nothing_is_shown(tmp_path: Path) -> 
     api = Reviewing({"t": "ann"}, {}, is_gone=True)
     async with view(tmp_path, api=api) as session:
         assert (await read(session, "/", "t"))[0] == 503
+
+
+async def test_a_nodes_page_shows_what_its_gpus_do_as_its_agent_tells(tmp_path: Path) -> None:
+    """Where it is switched on and an agent is ready there; to readers who see no pod of the node as well."""
+
+    async def send(request: Request) -> tuple[int, bytes]:
+        if request.path != "/api/v1/namespaces/gputopo-system/pods/agent-1/proxy/metrics":
+            return await PEOPLE.send(request)
+        return 200, f'gputopo_gpu_utilization_ratio{{uuid="{B}"}} 0.93'.encode()
+
+    async with view(tmp_path, {"samples": True}) as session:
+        without = await read(session, "/nodes/n1", "t-new")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            AgentPods, "pod_on", lambda agents, node: ("gputopo-system", "agent-1") if node == "n1" else None
+        )
+        patched.setattr(KubeApi, "send", lambda api, request: send(request))
+        async with view(tmp_path, {"samples": True}) as session:
+            shown = await read(session, "/nodes/n1", "t-new")
+            elsewhere = await read(session, "/nodes/n2", "t-new")
+    assert ["93 %" in page for _, page in (without, shown, elsewhere)] == [False, True, False]
 
 
 async def test_pages_of_nodes_link_to_grafana_where_there_is_one(tmp_path: Path) -> None:
