@@ -15,6 +15,7 @@ from extender.inspect.faults import FOREIGN, Faults
 from extender.inspect.inspection import Answer, node_names
 from extender.inspect.rows import rows
 from extender.inspect.words import signs_of
+from topology.annotations.overrides import Word
 from topology.errors import RequestError
 from topology.node.model import NodeTopology
 
@@ -44,7 +45,8 @@ _NAMED = 3
 _TO_READ_CLAIMS = (
     "let the account list and watch resourceclaims and resourceslices (chart: `extender.readResourceClaims`)"
 )
-_OF_A_GPU = "see `kubectl gputopo node NODE`; the page Operate says what opens it"
+_OF_A_GPU = "see `kubectl gputopo node NODE`; the page `Handle sick GPUs` says what opens it"
+_OF_A_CORDON = "when it may take pods again: `kubectl gputopo uncordon-gpu NODE GPU`"
 _NOT_SHOWN = (
     "it cannot be said what is wrong with a node",
     "look at the log for `a row cannot be made`, and report it",
@@ -195,7 +197,10 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
             if reason == FOREIGN:
                 yield FOREIGN, _REMEDIES[FOREIGN]
             elif uuid in unhealthy and reason != closed:
-                yield f"a GPU takes no new pods: {reason}", _OF_A_GPU
+                yield (
+                    f"a GPU takes no new pods: {reason}",
+                    _OF_A_CORDON if reason.startswith(Word.CORDONED) else _OF_A_GPU,
+                )
 
 
 def _wrong_with_holders(view: NodeView) -> Iterator[str]:

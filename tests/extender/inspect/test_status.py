@@ -61,6 +61,16 @@ def test_equal_troubles_are_one_finding_with_all_their_nodes() -> None:
     assert all(finding.remedy for finding in told.findings)
 
 
+def test_of_a_cordoned_gpu_it_says_how_to_open_it() -> None:
+    """By the command that does it; of a sick one, where that is explained."""
+    cordoned = GpuStatus(gpus("n1", 0)[0], healthy=False, reasons=("cordoned: fan is loud (ann)",))
+    sick = GpuStatus(gpus("n1", 1)[0], healthy=False, reasons=("xid 79",))
+    findings = status(cluster(node("n1", status=encode_status(NodeGpuStatus(1, (cordoned, sick)))))).findings
+    remedy_of = {finding.what.removeprefix("a GPU takes no new pods: "): finding.remedy for finding in findings}
+    assert "uncordon-gpu" in remedy_of["cordoned: fan is loud (ann)"]
+    assert "Handle sick GPUs" in remedy_of["xid 79"]
+
+
 def test_nvlinks_that_are_down_are_one_finding() -> None:
     """However many, and on however many GPUs; the GPUs themselves are well."""
     faults = tuple(LinkFault(gpu, link, "inactive") for gpu in gpus("n1", 0, 1) for link in range(3))

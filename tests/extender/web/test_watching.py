@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from time import monotonic
 
 import aiohttp
@@ -24,6 +26,7 @@ from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import gpu_pod, join, mixed_fleet
 
 PEOPLE, ROUND_SECONDS = 10, 6.0
+"""A round is long enough for everybody to look once."""
 EVERY_SECONDS = 5.0
 """As the pages' script reads them."""
 
@@ -53,14 +56,13 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
         async with running_extender(tmp_path / "kubeconfig", tmp_path, settings, ticks=ticks) as extender:
             pages = f"http://127.0.0.1:{view_port}" if settings else extender.url
             warm = len(await filters(session, extender.url, body))
-            took, is_beside, answers = list[float](), list[bool](), Counter[int]()
-            for _ in range(rounds(2, 4)):
-                took += await filters(session, extender.url, body)
-                is_beside += [False] * (len(took) - len(is_beside))
-                async with watched(pages, answers):
-                    took += await filters(session, extender.url, body)
-                is_beside += [True] * (len(took) - len(is_beside))
-            inside = told_seconds(extender.process.log)[warm:]
+            took, answers = list[list[float]](), Counter[int]()
+            for pair in range(rounds(3, 8)):
+                for beside in (pair % 2 == 1, pair % 2 == 0):  # what grows with time is on both sides
+                    async with watched(pages, answers, PEOPLE if beside else 0):
+                        took.append(await filters(session, extender.url, body))
+            seconds = iter(told_seconds(extender.process.log)[warm:])
+            inside = [[*islice(seconds, len(calls))] for calls in took]
             at_rest = await computed_ms(extender, quiet_seconds)
             begun = monotonic()
             async with watched(pages, answers):
@@ -69,11 +71,11 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
     late_ms = lateness_ms(ticks, begun, ended)
     assert answers[200] > 0
     assert answers.keys() <= {200, 304}
-    assert len(inside) == len(took)
+    assert [*map(len, inside)] == [*map(len, took)]
     figure(
         f"web: filter of {nodes:,} nodes beside {PEOPLE} people who watch the port of the {port}, p99 to that without: "
-        f"{ratio(took, is_beside)} for a "
-        f"caller who shares two cores with them, {ratio(inside, is_beside)} inside the extender (goal 1.1; {len(took)} calls, "
+        f"{ratios(took)} for a "
+        f"caller who shares two cores with them, {ratios(inside)} inside the extender (goal 1.1; {sum(map(len, took))} calls, "
         f"{sum(answers.values())} pages); they cost the event loop {share:.1f} ms of CPU a second, and made it late by "
         f"{max(late_ms):.1f} ms at most"
     )
@@ -85,13 +87,26 @@ def told_seconds(log: Path) -> list[float]:
     return [line["duration_seconds"] for line in lines if line.get("verb") == "filter"]
 
 
-def ratio(seconds: list[float], is_beside: list[bool]) -> str:
-    """Return the p99 of calls beside people to that of the others, and both."""
-    p99s = []
-    for beside in (True, False):
-        found = sorted(taken for taken, each in zip(seconds, is_beside, strict=True) if each is beside)
-        p99s.append(1000 * found[len(found) * 99 // 100])
-    return f"{p99s[0] / p99s[1]:.2f} times ({p99s[0]:.2f} ms to {p99s[1]:.2f})"
+def ratios(rounds: list[list[float]]) -> str:
+    """Return the p99 of a round beside people to that of the round next to it: the median, the range, and the median p99s.
+
+    Rounds come in pairs; the first pair begins with the one without people, and the next with the other one.
+    """
+    p99s = [1000 * sorted(taken)[len(taken) * 99 // 100] for taken in rounds]
+    pairs = [
+        (first, second) if number % 2 == 0 else (second, first) for number, (first, second) in enumerate(batched(p99s))
+    ]
+    quotients = sorted(beside / without for without, beside in pairs)
+    without, beside = (median(figures) for figures in zip(*pairs, strict=True))
+    return (
+        f"{median(quotients):.2f} times in the median of {len(pairs)} pairs of rounds "
+        f"({quotients[0]:.2f} to {quotients[-1]:.2f}; {beside:.2f} ms to {without:.2f})"
+    )
+
+
+def batched(items: list[float]) -> Iterator[tuple[float, float]]:
+    """Yield the items two by two."""
+    return zip(items[::2], items[1::2], strict=True)
 
 
 async def computed_ms(extender: RunningExtender, seconds: float) -> float:
@@ -113,8 +128,8 @@ async def filters(session: aiohttp.ClientSession, url: str, body: bytes) -> list
 
 
 @asynccontextmanager
-async def watched(url: str, answers: Counter[int]) -> AsyncIterator[None]:
-    """Have people look meanwhile, each over a connection of their own."""
+async def watched(url: str, answers: Counter[int], count: int = PEOPLE) -> AsyncIterator[None]:
+    """Have so many people look meanwhile, each over a connection of their own."""
 
     async def person() -> None:
         tag = ""
@@ -127,7 +142,7 @@ async def watched(url: str, answers: Counter[int]) -> AsyncIterator[None]:
                     tag = response.headers["ETag"]
                 await asyncio.sleep(EVERY_SECONDS * random.uniform(0.8, 1.2))
 
-    people = [asyncio.create_task(person()) for _ in range(PEOPLE)]
+    people = [asyncio.create_task(person()) for _ in range(count)]
     yield
     for task in people:
         task.cancel()
