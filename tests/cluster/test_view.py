@@ -4,21 +4,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from benchmarks.processes.process import free_port
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
+from tests.cluster.agent_pod import create_agent_pod
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES
+from tests.cluster.playground import own_address
 from tests.cluster.test_rbac import EXTENDER
 from tests.manifests.rendered import NAMESPACE
 from tests.manifests.test_chart_planner import PLANNER
 
 VIEW = "extender.config.view.enabled=true"
+SAMPLES = "extender.config.view.samples=true"
+H100 = SimulatedNode("h100", "hgx-h100")
 OURS, THEIRS = "team-a", "team-b"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SUBJECTS = {
@@ -32,8 +38,8 @@ RULES = [{"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]}
 def installed(binaries: Path) -> Iterator[ControlPlane]:
     """Start a control plane with the planner and its view, whose account has no rights of kube-scheduler, and with readers."""
     with ControlPlane(binaries) as own:
-        install_chart(own, *PLANNER, VIEW)
-        own.admin.post(NODES, node_object(SimulatedNode("h100", "hgx-h100")))
+        install_chart(own, *PLANNER, VIEW, SAMPLES)
+        own.admin.post(NODES, node_object(H100))
         for namespace in (OURS, THEIRS):
             own.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
             own.admin.post(f"/api/v1/namespaces/{namespace}/pods", gpu_pod(f"pod-of-{namespace}", 2))
@@ -94,3 +100,44 @@ def test_readers_see_the_pods_that_rbac_lets_them_list(installed: ControlPlane) 
             401,
             401,
         ]
+
+
+class Metrics(BaseHTTPRequestHandler):
+    """An agent's metrics of one GPU."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f'gputopo_gpu_temperature_celsius{{uuid="{H100.topology.gpus[0].uuid}"}} 67'.encode())
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def agent_at_work(own: ControlPlane, address: str) -> Iterator[None]:
+    """Have an agent's pod on the node that is ready and serves metrics."""
+    with ThreadingHTTPServer((address, 0), Metrics) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        pod = create_agent_pod(own, H100.name, metrics=(address, server.server_port))
+        state = {"name": "agent", "ready": True, "image": "", "imageID": "", "restartCount": 0}
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
+        own.admin.patch(f"{path}/status", {"status": {"containerStatuses": [state]}})
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+            own.admin.delete(path)
+
+
+def test_a_nodes_page_shows_what_its_agent_tells_through_the_api_server(installed: ControlPlane) -> None:
+    """With the chart's rights alone, and to a reader who sees no pod."""
+    address = own_address()
+    if not address:
+        pytest.skip("this machine has no address but loopback, to which an API server forwards nothing")
+    token = installed.service_account_token(OURS, "outsider")
+    with agent_at_work(installed, address), view(installed) as url:
+        status, page = read(f"{url}/nodes/{H100.name}", token)
+    assert (status, "67 °C" in page) == (200, True)
