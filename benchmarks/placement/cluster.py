@@ -132,6 +132,10 @@ class Cluster:
         """Say no where whole GPUs are too few, together or on every node; then no policy needs to be asked."""
         return job.whole_gpus <= self.free_gpus and job.most_whole_gpus <= self._most_free
 
+    def has_enough(self, job: Job) -> bool:
+        """Whether as many whole GPUs are free as the job needs, wherever they are."""
+        return job.whole_gpus <= self.free_gpus
+
     def fitting(self, pod: PodSize) -> list[ServerState]:
         """Return the nodes where the pod could go, in order; linear in the nodes."""
         return [node for node in self.nodes if node.fits(pod)]

@@ -5,15 +5,16 @@ Time is the trace's own. Equal times: endings first, then arrivals in the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import groupby
+from math import inf
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
-from benchmarks.placement.policy import MakesRoom, Move, Placed, PlacementPolicy, PlansQueues, RunningJob
+from benchmarks.placement.policy import MakesRoom, Move, Placed, PlacementPolicy, PlansQueues, Repacks, RunningJob
 from benchmarks.placement.waiting import WaitingJobs
 
 
@@ -73,7 +74,8 @@ def simulate(
 
     A waiting job is tried again when something has ended. Of jobs that ask for the same only the first is, since the
     answer would be the same. A policy that plans queues is shown the whole queue first, and all that arrive at one moment in it.
-    A policy may move running jobs for one that arrives and finds no place.
+    A policy may move running jobs for one that arrives and finds no place, and for those that wait, whenever they are tried.
+    Others move some from time to time, the first time one period after the first arrival.
     """
     return _Run(cluster, policy, discipline, run_time).events(jobs)
 
@@ -87,12 +89,16 @@ class _Run:
         self._plans = policy if isinstance(policy, PlansQueues) and discipline is Discipline.SKIP else None
         self._waiting = WaitingJobs()
         self._makes_room = policy if isinstance(policy, MakesRoom) else None
+        self._repacks = policy if isinstance(policy, Repacks) else None
+        self._next_pass_s = inf
         self._running: list[tuple[float, int, Started, RunningJob]] = []
 
     def events(self, jobs: Iterable[Job]) -> Iterator[Event]:
         blocking = self._discipline is Discipline.BLOCK
         now = 0.0
         for now, together in groupby(jobs, lambda job: job.arrival_s):
+            if self._repacks and self._next_pass_s == inf:
+                self._next_pass_s = now + self._repacks.period_s
             yield from self._until(now)
             if self._plans:
                 for job in together:
@@ -111,24 +117,32 @@ class _Run:
                 else:
                     self._waiting.append(job)
         while self._running:
-            now = self._running[0][0]
+            now = self._next_end_s
             yield from self._until(now)
         yield from (JobRefused(now, job) for job in self._waiting)
 
     def _until(self, time_s: float) -> Iterator[Event]:
-        while self._running and self._running[0][0] <= time_s:
-            now = self._running[0][0]
-            while self._running and self._running[0][0] == now:
+        while (now := self._next_change_s) <= time_s:
+            if now < self._next_end_s:
+                yield from self._repack(now)
+            while self._next_end_s == now:
                 _, _, started, running = heappop(self._running)
-                for allotment in running.placed:
-                    self._cluster.give_back(allotment)
+                self._give_back(running.placed)
                 self._policy.ended(started.job)
                 yield Finished(now, started)
             if self._waiting:
                 yield from self._serve(now)
 
-    def _serve(self, now: float) -> list[Started]:
-        served: list[Started] = []
+    @property
+    def _next_end_s(self) -> float:
+        return self._running[0][0] if self._running else inf
+
+    @property
+    def _next_change_s(self) -> float:
+        return min(self._next_end_s, self._next_pass_s)
+
+    def _serve(self, now: float) -> list[Event]:
+        served: list[Event] = []
 
         def start(job: Job) -> bool:
             started = self._start(job, now)
@@ -136,10 +150,18 @@ class _Run:
                 served.append(started)
             return started is not None
 
+        def make_room(job: Job) -> bool:
+            room = self._make_room(job, now)
+            served.extend(room)
+            return bool(room)
+
         for job, placed in self._plans.place_queue([*self._waiting]) if self._plans else ():
             served.append(self._begin(job, placed, now))
             self._waiting.remove(job)
-        self._waiting.serve(start, self._cluster.may_fit, in_order=self._discipline is Discipline.BLOCK)
+        in_order = self._discipline is Discipline.BLOCK
+        self._waiting.serve(start, self._cluster.may_fit, in_order=in_order)
+        if self._makes_room and not in_order:
+            self._waiting.serve(make_room, self._cluster.has_enough, in_order=False)
         return served
 
     def _start(self, job: Job, now: float) -> Started | None:
@@ -162,18 +184,33 @@ class _Run:
         room = self._makes_room.make_room(job, (running for *_, running in self._running), now)
         if room is None:
             return []
-        moves = {move.running.job.number: move for move in room.moves}
         for move in room.moves:
-            for allotment in move.running.placed:
-                self._cluster.give_back(allotment)
+            self._give_back(move.running.placed)
         started = self._begin(job, room.placed, now)
+        return [*self._moved(room.moves, now), started]
+
+    def _repack(self, now: float) -> list[Moved]:
+        """Let the policy move jobs; returns what happens."""
+        assert self._repacks is not None, "only then is there a next pass"
+        self._next_pass_s = now + self._repacks.period_s
+        moves = self._repacks.repack((running for *_, running in self._running), now)
+        for move in moves:
+            self._give_back(move.running.placed)
+        return self._moved(moves, now)
+
+    def _moved(self, moves: Sequence[Move], now: float) -> list[Moved]:
+        """Let jobs that have given back their GPUs go on elsewhere."""
+        by_job = {move.running.job.number: move for move in moves}
         for place, (end, number, first, running) in enumerate(self._running):
-            if number in moves:
-                move = moves[number]
+            if move := by_job.get(number):
                 for allotment in move.placed:
                     self._cluster.take(allotment)
                 slower = self._run_time(running.job, move.placed) / self._run_time(running.job, running.placed)
                 new_end = now + (end - now) * slower + move.lost_s
                 self._running[place] = new_end, number, first, RunningJob(running.job, move.placed, now)
         heapify(self._running)
-        return [*(Moved(now, move) for move in room.moves), started]
+        return [Moved(now, move) for move in moves]
+
+    def _give_back(self, placed: Placed) -> None:
+        for allotment in placed:
+            self._cluster.give_back(allotment)

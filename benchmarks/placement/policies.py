@@ -22,6 +22,7 @@ from benchmarks.placement.baselines.hived import Hived
 from benchmarks.placement.baselines.kai import KaiConsolidation
 from benchmarks.placement.baselines.koordinator import koordinator, koordinator_most
 from benchmarks.placement.baselines.random_node import RandomNode
+from benchmarks.placement.baselines.repacking import PERIOD_MINUTES, Repacking
 from benchmarks.placement.baselines.vgpu_manager import vgpu_manager
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import PodSize
@@ -38,7 +39,8 @@ PRODUCT: Final = "gputopo"
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
 NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
 `gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-moves` moves up to two
-running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work again."""
+running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work again; so
+with `kai-consolidation-5m` and `repacking-5m`."""
 
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
@@ -96,7 +98,7 @@ class UnknownPolicy(Exception):
 
 def check_policy(name: str) -> None:
     """Raise `UnknownPolicy` unless there is a policy of that name."""
-    if name not in BASELINES and name not in INFORMED and not _KAI.fullmatch(name):
+    if name not in BASELINES and name not in INFORMED and not _MOVING.fullmatch(name):
         _product_form(name)
 
 
@@ -107,9 +109,8 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
     """
     if name in BASELINES:
         return BASELINES[name]
-    if consolidation := _KAI.fullmatch(name):
-        kai_restart_s = _restart_s(consolidation, hour_s)
-        return lambda cluster, random: KaiConsolidation(cluster, random, kai_restart_s)
+    if moving := _MOVING.fullmatch(name):
+        return _moving(moving, hour_s)
     if name in INFORMED:
         informed = INFORMED[name]
         return lambda cluster, random: informed(cluster, random, pods)
@@ -130,11 +131,19 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
 
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _MINUTES = r"(?:-(?P<minutes>[0-9]{1,4})m)?"
-_KAI = re.compile(f"kai-consolidation{_MINUTES}")
+_MOVING = re.compile(f"(?P<base>kai-consolidation|repacking){_MINUTES}")
 _PRODUCT_NAME = re.compile(
     rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<moves>-moves{_MINUTES}))?"
     rf"(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
+
+
+def _moving(form: re.Match[str], hour_s: float) -> PolicyFactory:
+    """Return the baseline of that name that moves running jobs."""
+    restart_s, period_s = _restart_s(form, hour_s), PERIOD_MINUTES * hour_s / 60
+    if form["base"] == "repacking":
+        return lambda cluster, random: Repacking(cluster, random, restart_s, period_s)
+    return lambda cluster, random: KaiConsolidation(cluster, random, restart_s)
 
 
 def _restart_s(form: re.Match[str], hour_s: float) -> float:
@@ -150,6 +159,8 @@ def _product_form(name: str) -> re.Match[str]:
             f"{PRODUCT}-observe",
             "kai-consolidation",
             "kai-consolidation-MINUTESm",
+            "repacking",
+            "repacking-MINUTESm",
             f"{PRODUCT}-as-one",
             f"{PRODUCT}-moves",
             f"{PRODUCT}-moves-MINUTESm",

@@ -87,6 +87,20 @@ class MakesRoom(Protocol):
 
 
 @runtime_checkable
+class Repacks(Protocol):
+    """A policy that moves running jobs from time to time, whether or not one waits."""
+
+    @property
+    def period_s(self) -> float:
+        """How long it waits from one pass to the next."""
+        ...
+
+    def repack(self, running: Iterable[RunningJob], now_s: float) -> Sequence[Move]:
+        """Return which jobs move where; all of them give back their GPUs first."""
+        ...
+
+
+@runtime_checkable
 class ByPlugin(Protocol):
     """A policy that chooses the node only."""
 

@@ -12,7 +12,7 @@ from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import MadeRoom, Move, RunningJob
 from benchmarks.placement.product import uid_of
 from benchmarks.placement.product_with_planner import GputopoWithPlanner
-from extender.planning.moves import MovablePod, plan_moves
+from extender.planning.moves import MOST_MOVES, MovablePod, plan_moves
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.units import Assignment
 from topology.effort import finish
@@ -43,7 +43,9 @@ class GputopoMoves(GputopoWithPlanner):
         """Return the cheapest moves that make room, if they cost less than it is worth that the job starts now."""
         if len(job.pods) != 1 or job.pods[0].shares or job.whole_gpus > self.cluster.free_gpus:
             return None
-        single = {uid_of(other.job, 0): other for other in running if other.is_single}
+        single = {uid_of(other.job, 0): other for other in self._promising(job, running)}
+        if not single:
+            return None
         waiting, *others = self.pending([job, *(other.job for other in single.values())])
         movable = []
         for wanted in others:
@@ -58,6 +60,17 @@ class GputopoMoves(GputopoWithPlanner):
             for pod, place in plan.moves
         )
         return MadeRoom((self._allotment(plan.target),), tuple(moves))
+
+    def _promising(self, job: Job, running: Iterable[RunningJob]) -> Iterable[RunningJob]:
+        """Return smaller jobs of nodes that could have enough free GPUs; the planner would find nothing on the others."""
+        by_node = dict[int, list[RunningJob]]()
+        for other in running:
+            if other.is_single and other.job.gpus < job.gpus:
+                by_node.setdefault(other.placed[0].node, []).append(other)
+        for node, others in by_node.items():
+            largest = sorted((other.job.gpus for other in others), reverse=True)[:MOST_MOVES]
+            if self.cluster.nodes[node].free_gpus + sum(largest) >= job.gpus:
+                yield from others
 
     def _allotment(self, place: Assignment) -> Allotment:
         size = self._planned[place.pod.metadata.uid].pods[0]

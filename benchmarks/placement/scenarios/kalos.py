@@ -74,7 +74,7 @@ class Kalos:
         cluster = Cluster([ServerSpec(hall.machine, host, model=hall.machine, leaf=place) for place in places])
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         outcome = run_queue(jobs, cluster, chosen, lambda job, _: job.service_s)
-        measured = times(outcome, lambda job, _: job.service_s) | leaves(outcome.started, places, hall.per_leaf)
+        measured = times(outcome) | leaves(outcome.started, places, hall.per_leaf)
         return [
             *rows(workload, policy, seed, {"too_large": float(len(everything) - len(jobs)), **measured}),
             *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),

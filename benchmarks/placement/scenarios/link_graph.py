@@ -55,6 +55,7 @@ class LinkGraph:
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
             "topo-aware", "topo-aware-links", "gputopo", "gputopo-told", "gputopo-moves", "gputopo-moves-5m",
             "gputopo-moves-30m", "kai-consolidation", "kai-consolidation-5m", "kai-consolidation-30m",
+            "repacking", "repacking-5m", "repacking-30m",
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
@@ -102,7 +103,12 @@ def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[st
         elif isinstance(event, Moved):
             moved += 1
             again += event.move.running.job.gpus * event.move.lost_s
-    found: dict[str, float] = {"moved": float(moved), "gpu_h_served": work, "gpu_h_again": again}
+    found: dict[str, float] = {
+        "moved": float(moved),
+        "gpu_h_served": work,
+        "gpu_h_again": again,
+        "gpu_h_net": work - again,
+    }
     for size, masks in placed.items():
         found[f"lost_{size}"] = float(lost[size])
         if size > 1:

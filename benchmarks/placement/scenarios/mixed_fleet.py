@@ -21,6 +21,7 @@ from benchmarks.placement.rows import ResultRow, quantile_rows, rows
 from benchmarks.placement.scenarios.queueing import (
     bandwidth_ratios,
     bandwidths,
+    moves,
     run_queue,
     started_at_once_pct,
     times,
@@ -91,7 +92,7 @@ class MixedFleet:
         outcome = run_queue(jobs, cluster, chosen, speed.run_time)
         at_once = {"started_at_once_pct": started_at_once_pct(outcome)} if self.burst > 1 else {}
         return [
-            *rows(workload, policy, seed, times(outcome, speed.run_time) | bandwidths(outcome, speed) | at_once),
+            *rows(workload, policy, seed, times(outcome) | moves(outcome) | bandwidths(outcome, speed) | at_once),
             *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
             *quantile_rows(workload, policy, seed, "bandwidth_ratio", bandwidth_ratios(outcome, speed)),
         ]

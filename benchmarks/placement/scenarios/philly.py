@@ -19,7 +19,7 @@ from benchmarks.placement.cluster import Cluster, ServerSpec
 from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.rows import ResultRow, quantile_rows, rows
-from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, run_queue, times, waits_h
+from benchmarks.placement.scenarios.queueing import bandwidth_ratios, bandwidths, moves, run_queue, times, waits_h
 from benchmarks.placement.speed import Sensitivity, SpeedModel
 from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.gavel import read_traffic
@@ -89,7 +89,7 @@ class Philly:
         chosen = policy_for_pods(policy, [pod for job in jobs for pod in job.pods])(cluster, random)
         speed = SpeedModel(cluster, NETWORK_GB_PER_S)
         outcome = run_queue(jobs, cluster, chosen, speed.run_time)
-        measured = times(outcome, speed.run_time) | bandwidths(outcome, speed)
+        measured = times(outcome) | moves(outcome) | bandwidths(outcome, speed)
         return [
             *rows(workload, policy, seed, {"nodes": float(nodes), **measured}),
             *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),

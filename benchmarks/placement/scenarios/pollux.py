@@ -81,7 +81,7 @@ class Pollux:
         together = [event for event in outcome.started if event.job.gpus > 1]
         slowed = mean(run_time(event.job, event.placed) / event.job.service_s for event in together)
         return [
-            *rows(workload, policy, seed, {**times(outcome, run_time), "run_slow_down_mean": slowed}),
+            *rows(workload, policy, seed, {**times(outcome), "run_slow_down_mean": slowed}),
             *quantile_rows(workload, policy, seed, "wait_h", waits_h(outcome)),
         ]
 

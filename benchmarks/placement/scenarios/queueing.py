@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import inf
 
 from benchmarks.placement.cluster import Cluster
-from benchmarks.placement.engine import Discipline, Finished, JobRefused, RunTime, Started, simulate
+from benchmarks.placement.engine import Discipline, Finished, JobRefused, Moved, RunTime, Started, simulate
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import PlacementPolicy
 from benchmarks.placement.rows import mean, mean_by_weight, quantile, quantile_by_weight
@@ -27,6 +27,9 @@ class QueueingOutcome:
     """What became of the jobs of one run."""
 
     started: tuple[Started, ...]
+    ended: Mapping[int, float]
+    """Number of a job → when it ended."""
+    moved: tuple[Moved, ...]
     refused: int
     gpus: int
     """Of the cluster."""
@@ -45,6 +48,8 @@ def run_queue(
     """Run the jobs to their end."""
     free_gpus = FreeGpus(cluster.gpus)
     started: list[Started] = []
+    ended: dict[int, float] = {}
+    moved: list[Moved] = []
     refused = 0
     begin_s = end_s = jobs[0].arrival_s if jobs else 0.0
     for event in simulate(jobs, cluster, policy, discipline, run_time):
@@ -53,21 +58,26 @@ def run_queue(
             free_gpus.change(event.time_s, -event.job.gpus)
         elif isinstance(event, Finished):
             free_gpus.change(event.time_s, event.started.job.gpus)
-            end_s = event.time_s
+            ended[event.started.job.number] = end_s = event.time_s
+        elif isinstance(event, Moved):
+            moved.append(event)
         elif isinstance(event, JobRefused):
             refused += 1
-    return QueueingOutcome(tuple(started), refused, cluster.gpus, begin_s, end_s, free_gpus)
+    return QueueingOutcome(tuple(started), ended, tuple(moved), refused, cluster.gpus, begin_s, end_s, free_gpus)
 
 
-def times(outcome: QueueingOutcome, run_time: RunTime) -> dict[str, float]:
+def times(outcome: QueueingOutcome) -> dict[str, float]:
     """Return completion, waiting and slow-down; hours, and the job's whole time over its best run time.
+
+    The run time of a job that was moved has what it did again.
 
     `wait_for_shape_h_mean` is the part of the waiting during which as many GPUs were free as the job requests.
     `wait_single_h_mean`, `_middle_` and `_large_` are the waiting of jobs of one GPU, of a few, and of large jobs. They
     are NaN where there are none. `jct_by_gpu_h_*` count a job once for each of its GPUs.
     """
     gpus = [event.job.gpus for event in outcome.started]
-    run = [run_time(event.job, event.placed) for event in outcome.started]
+    ran_s = {event.job.number: outcome.ended[event.job.number] - event.time_s for event in outcome.started}
+    run = [ran_s[event.job.number] for event in outcome.started]
     wait = [event.time_s - event.job.arrival_s for event in outcome.started]
     # A minute at least: else the wait of jobs of one second is all that the mean tells of.
     best = [max(event.job.service_s, 60.0) for event in outcome.started]
@@ -89,7 +99,7 @@ def times(outcome: QueueingOutcome, run_time: RunTime) -> dict[str, float]:
         "wait_single_h_mean": mean(hours for size, hours in waits if size == 1),
         "wait_middle_h_mean": mean(hours for size, hours in waits if 1 < size < LARGE_GPUS),
         "wait_large_h_mean": mean(hours for size, hours in waits if size >= LARGE_GPUS),
-        "idle_while_wanted_pct": idle_while_wanted_pct(outcome.started, outcome.gpus, run_time),
+        "idle_while_wanted_pct": idle_while_wanted_pct(outcome.started, outcome.gpus, lambda job, _: ran_s[job.number]),
         "makespan_h": (outcome.end_s - outcome.begin_s) / HOUR_S,
         "refused": float(outcome.refused),
     }
@@ -101,8 +111,17 @@ def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
         yield f"p{percent}", quantile(values, percent / 100)
 
 
+def moves(outcome: QueueingOutcome) -> dict[str, float]:
+    """Return how many jobs were moved, and the GPU-hours that they did again; nothing where none was."""
+    again = sum(event.move.running.job.gpus * event.move.lost_s for event in outcome.moved)
+    return {"moved": float(len(outcome.moved)), "gpu_h_again": again / HOUR_S} if outcome.moved else {}
+
+
 def bandwidths(outcome: QueueingOutcome, speed: SpeedModel) -> dict[str, float]:
-    """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them."""
+    """Measure jobs of two or more GPUs: predicted bandwidth over the best in an empty cluster, and what that costs them.
+
+    Jobs that are moved count with their first place.
+    """
     together = [event for event in outcome.started if event.job.gpus > 1]
     ratios = bandwidth_ratios(outcome, speed)
     slowed = [speed.slow_down(event.job, event.placed) for event in together if event.job.traffic_gb_per_s]

@@ -7,9 +7,12 @@ from random import Random
 import pytest
 
 from benchmarks.placement.engine import Discipline, Event, Finished, JobRefused, Moved, Started, simulate
+from benchmarks.placement.jobs import Job
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
 from benchmarks.placement.policy import Move
 from benchmarks.placement.scenarios.link_graph import LinkGraph
+from benchmarks.placement.scenarios.queueing import moves as moves_of
+from benchmarks.placement.scenarios.queueing import run_queue, times
 from tests.benchmarks.placement.builders import cluster_of, job
 
 LONG = (0, 4)
@@ -20,11 +23,13 @@ JOBS = [
 ]
 
 
-def run(policy: str) -> list[Event]:
+def run(
+    policy: str, jobs: list[Job] = JOBS, node: str = "l40s-4", discipline: Discipline = Discipline.REFUSE
+) -> list[Event]:
     """Run eight jobs of one GPU on two nodes of four, and then one that needs a whole node; an hour has 3,600 seconds."""
-    cluster = cluster_of("l40s-4", "l40s-4")
+    cluster = cluster_of(node, node)
     chosen = policy_for_pods(policy, [])(cluster, Random(1))
-    return list(simulate(JOBS, cluster, chosen, Discipline.REFUSE, lambda one, _: one.service_s))
+    return list(simulate(jobs, cluster, chosen, discipline, lambda one, _: one.service_s))
 
 
 def moves(events: list[Event]) -> list[Move]:
@@ -59,6 +64,43 @@ def test_a_moved_job_does_again_what_it_did_since_its_start(policy: str, lost_s:
     assert finished(events)[move.running.job.number] == pytest.approx(100.0 + lost_s)
 
 
+@pytest.mark.parametrize(("policy", "lost_s"), [("repacking", 0.0), ("repacking-1m", 60.0)])
+def test_repacking_empties_a_node_that_is_little_used(policy: str, lost_s: float) -> None:
+    """Every five minutes: eight jobs fill one node, one of them ends, and the ninth job comes from the other node."""
+    jobs = [job(number, 1, service_s=100.0 if number == 3 else 1_000.0) for number in range(9)]
+    (moved,) = (event for event in run(policy, jobs, "dgx-1v") if isinstance(event, Moved))
+    assert (moved.time_s, moved.move.running.job.number, moved.move.lost_s) == (300.0, 8, lost_s)
+    assert moved.move.placed[0].node != moved.move.running.placed[0].node
+
+
+def test_repacking_moves_nothing_to_where_there_is_no_room() -> None:
+    """No job of the full node ends."""
+    assert not moves(run("repacking", [job(number, 1, service_s=1_000.0) for number in range(9)], "dgx-1v"))
+
+
+@pytest.mark.parametrize("policy", ["gputopo-moves", "kai-consolidation"])
+def test_room_is_made_for_a_waiting_job_once_enough_has_ended(policy: str) -> None:
+    """When the large job comes all GPUs are taken, and later six are free, three on each node."""
+    early = [*JOBS[:-1], job(9, 4, arrival_s=1.0, service_s=7.0)]
+    events = run(policy, early, discipline=Discipline.SKIP)
+    (start,) = (event for event in events if isinstance(event, Started) and event.job.number == 9)
+    assert (start.time_s, len(moves(events))) == (5.0, 1)
+
+
+@pytest.mark.parametrize("name", ["gputopo-moves", "kai-consolidation"])
+def test_completion_times_have_what_was_done_again(name: str) -> None:
+    """One of nine jobs runs for ten seconds more, on one GPU."""
+    found = []
+    for policy in (name, f"{name}-1m"):
+        cluster = cluster_of("l40s-4", "l40s-4")
+        outcome = run_queue(JOBS, cluster, policy_for_pods(policy, [])(cluster, Random(1)), lambda one, _: one.service_s)
+        found.append(times(outcome) | moves_of(outcome))
+    free, dear = found
+    assert (free["moved"], free["gpu_h_again"]) == (1, 0)
+    assert (dear["moved"], dear["gpu_h_again"] * 3600) == (1, pytest.approx(10.0))
+    assert (dear["jct_h_mean"] - free["jct_h_mean"]) * 3600 == pytest.approx(10.0 / len(JOBS))
+
+
 def test_moves_save_large_jobs_and_cost_less_than_they_bring() -> None:
     """In link-graph, where a mean job takes an hour, even if a moved one does half an hour of its work again."""
     without, free, dear = (_sums(policy) for policy in ("gputopo", "gputopo-moves", "gputopo-moves-30m"))
@@ -73,7 +115,13 @@ def _sums(policy: str) -> dict[str, float]:
 
 def test_restart_costs_are_in_the_name_of_the_policy() -> None:
     """In minutes; other forms are refused."""
-    for name in ("gputopo-moves", "gputopo-moves-30m", "gputopo-moves-5m-told", "kai-consolidation-5m"):
+    for name in (
+        "gputopo-moves",
+        "gputopo-moves-30m",
+        "gputopo-moves-5m-told",
+        "kai-consolidation-5m",
+        "repacking-30m",
+    ):
         check_policy(name)
     for name in ("gputopo-moves-m", "gputopo-moves-5", "gputopo-observe-moves"):
         with pytest.raises(UnknownPolicy):
