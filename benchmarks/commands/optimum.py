@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 _SHARE = re.compile(r"([1-9]\d{0,2})=(\d{1,6}(?:\.\d{1,6})?)")
 
 
+MOST_LOAD = 10.0
+"""Beyond it nearly all pods are refused, whatever the rule."""
+MOST_RESTART_MINUTES = 9_999
+
+
 def optimum(
     source: Annotated[str, typer.Argument(help="A catalogue name, or another source that `show` reads.")],
     load: Annotated[float, typer.Option("--load", help="Requested GPUs on average, divided by existing GPUs.")],
@@ -31,6 +36,15 @@ def optimum(
     policies: Annotated[
         str | None, typer.Option("--policies", help="Policies to compare, with commas between.")
     ] = None,
+    restart_cost: Annotated[
+        int | None,
+        typer.Option(
+            "--restart-cost",
+            min=0,
+            max=MOST_RESTART_MINUTES,
+            help="Let pods move, at so many minutes of work; a mean pod runs for an hour. Two nodes only.",
+        ),
+    ] = None,
     output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
 ) -> None:
     """Compute the optimum, and the distance from it. The best rule never refuses what fits.
@@ -39,21 +53,27 @@ def optimum(
     """
     from benchmarks.optimum.comparison import POLICIES, POLICIES_WITH_SHARES, compare
     from benchmarks.optimum.most_pods import MOST_PODS
+    from benchmarks.optimum.moving_comparison import TooManyMoves, compare_moves
     from benchmarks.optimum.whole_gpus import TooManyStates
     from benchmarks.placement.policies import UnknownPolicy, check_policy
 
     if not (math.isfinite(load) and 0 < load <= MOST_LOAD):
         refuse(f"--load {load}: no number above 0 and up to {MOST_LOAD}")
+    if restart_cost is not None and (machines == 1 or shares or policies):
+        refuse("--restart-cost goes with --machines 2, and without --shares and --policies")
     chosen = policies.split(",") if policies else POLICIES_WITH_SHARES if shares else POLICIES
     try:
         node = load_topology(source, None, lambda what: typer.echo(f"warning: {what}", err=True))
         for policy in {*chosen} - {MOST_PODS}:
             check_policy(policy)
         question = _question(node, machines, load, mix, shares)
-        outcomes = [*compare(question, chosen, lambda text: typer.echo(text, err=True))]
+        if restart_cost is None:
+            outcomes = [*compare(question, chosen, _progress)]
+        else:
+            outcomes = [*compare_moves(question, restart_cost, _progress)]
     except (UnreadableSource, UnknownPolicy) as wrong:
         refuse(str(wrong))
-    except TooManyStates as many:
+    except (TooManyMoves, TooManyStates) as many:
         refuse(f"{source}: {many}")
     if output is AnswerFormat.JSON:
         print_json({"rows": [_row(each) for each in outcomes], "machine": describe_machine()})
@@ -61,8 +81,8 @@ def optimum(
         print(_table(outcomes))
 
 
-MOST_LOAD = 10.0
-"""Beyond it nearly all pods are refused, whatever the rule."""
+def _progress(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _question(node: NodeTopology, machines: int, load: float, mix: str, shares: str | None) -> Question:

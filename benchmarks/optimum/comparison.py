@@ -10,6 +10,7 @@ from benchmarks.optimum.pooled import lost_when_pooled
 from benchmarks.optimum.process import DecisionProcess
 from benchmarks.optimum.rules import pod_of, rule_of
 from benchmarks.optimum.shared_gpus import SharedGpus
+from benchmarks.optimum.states import Numbers
 from benchmarks.optimum.whole_gpus import WholeGpus
 from benchmarks.placement.jobs import PodSize
 from topology.node.model import NodeTopology
@@ -99,7 +100,6 @@ class Question:
 
 def compare(question: Question, policies: Sequence[str], progress: Callable[[str], None]) -> Iterator[RuleOutcome]:
     """Find the best rule, then look at each policy; raises `TooManyStates`, `UnknownPolicy`."""
-    sizes, gib = [*question.mix], [*question.shares]
     machine = _machine(question)
     states = machine.states
     process = DecisionProcess(states, question.machines, question.rates)
@@ -116,22 +116,45 @@ def compare(question: Question, policies: Sequence[str], progress: Callable[[str
             rule = rule_of(name, machine, question.machines, question.kinds, pods)
         found = process.balance(rule, time)
         time = found if time is None else time
-        worth = process.mean(found, states.worth)
-        held = [process.mean(found, of_kind) for of_kind in states.pods.T]
-        linked = [process.mean(found, states.cliques[:, place]) for place in range(len(sizes))]
-        lost = [max(0.0, 1 - mean / rate) for mean, rate in zip(held, question.rates, strict=True)]
-        yield RuleOutcome(
-            name,
-            worth,
-            max(0.0, 1 - worth / best.most),
-            dict(zip(sizes, lost, strict=False)),
-            {size: of / mean for size, mean, of in zip(sizes, held, linked, strict=False) if size > 1 and mean},
-            dict(zip(gib, lost[len(sizes) :], strict=True)),
-        )
-    unit = question.share_gib
+        yield outcome_of(name, question, process, found, best.most)
+    yield pooled(question)
+
+
+def outcome_of(
+    name: str, question: Question, process: DecisionProcess, shares: Numbers, most: float, cost: float = 0.0
+) -> RuleOutcome:
+    """Return what a rule does that is in each state for such a share of the time.
+
+    Args:
+        name: Of the rule.
+        question: The machines, and the pods that come to them.
+        process: The same as a process.
+        shares: Of the time, by state of all machines.
+        most: What the best rule earns.
+        cost: What moves cost on average over time.
+
+    """
+    states, sizes, gib = process.states, [*question.mix], [*question.shares]
+    worth = process.mean(shares, states.worth) - cost
+    held = [process.mean(shares, of_kind) for of_kind in states.pods.T]
+    linked = [process.mean(shares, states.cliques[:, place]) for place in range(len(sizes))]
+    lost = [max(0.0, 1 - mean / rate) for mean, rate in zip(held, question.rates, strict=True)]
+    return RuleOutcome(
+        name,
+        worth,
+        max(0.0, 1 - worth / most),
+        dict(zip(sizes, lost, strict=False)),
+        {size: of / mean for size, mean, of in zip(sizes, held, linked, strict=False) if size > 1 and mean},
+        dict(zip(gib, lost[len(sizes) :], strict=True)),
+    )
+
+
+def pooled(question: Question) -> RuleOutcome:
+    """Return what is lost if all GPUs are in one machine where every set is as good as any."""
+    sizes, gib, unit = [*question.mix], [*question.shares], question.share_gib
     asked = [*(size * unit for size in sizes), *gib]
     lost = lost_when_pooled(question.machines * len(question.node) * unit, asked, question.rates)
-    yield RuleOutcome(
+    return RuleOutcome(
         POOLED, None, None, dict(zip(sizes, lost, strict=False)), {}, dict(zip(gib, lost[len(sizes) :], strict=True))
     )
 

@@ -42,6 +42,8 @@ class Optimum:
     least: float
     most: float
     rule: Rule
+    values: Numbers
+    """Of the states of all machines, up to a constant."""
 
 
 class DecisionProcess:
@@ -63,9 +65,7 @@ class DecisionProcess:
         def growth(values: Numbers) -> Numbers:
             grown = worth + self._at_ends(values)
             for place, rate in enumerate(self.rates):
-                best = self._best(values, place)
-                if self.is_pair:
-                    best = np.maximum(best, best.T)
+                best = self._best_of_both(values, place)
                 grown += rate * np.where(np.isfinite(best), best - values, 0.0)
             return grown
 
@@ -74,7 +74,7 @@ class DecisionProcess:
 
         values, grown = self._settled(growth, worth / 2, is_settled)
         rule = [[(1.0, self._greedy(values, place))] for place in range(len(self.rates))]
-        return Optimum(float(grown.min()), float(grown.max()), rule)
+        return Optimum(float(grown.min()), float(grown.max()), rule, values)
 
     def balance(self, rule: Rule, start: Numbers | None = None) -> Numbers:
         """Return how much of the time all machines are in each state under a rule."""
@@ -141,6 +141,11 @@ class DecisionProcess:
                 other[after] += rates[:, None] * turned[state]
             arrived += other.T
         return arrived
+
+    def _best_of_both(self, values: Numbers, place: int) -> Numbers:
+        """Return the best value that such a pod leads to, minus infinity where it fits nowhere."""
+        best = self._best(values, place)
+        return np.maximum(best, best.T) if self.is_pair else best
 
     def _best(self, values: Numbers, place: int) -> Numbers:
         """Return the best value that such a pod on the first machine leads to."""

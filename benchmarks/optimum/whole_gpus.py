@@ -54,6 +54,26 @@ class WholeGpus:
         free, pods = self._held[state]
         return self._number(self._with(free, pods, self._symmetry.counts(taken)))
 
+    def state_of(self, masks: Sequence[int]) -> int:
+        """Return the state in which pods have these sets."""
+        pods = tuple(self._symmetry.counts(mask) for mask in masks)
+        free = tuple(size - sum(taken) for size, *taken in zip(self._symmetry.sizes, *pods, strict=True))
+        return self._number((free, pods))
+
+    def sets_in(self, state: int) -> list[int]:
+        """Return sets of pods that are in this state, as masks; one of all ways that are alike."""
+        _, pods = self._held[state]
+        left = [members_of(group) for group in self._symmetry.groups]
+        masks = []
+        for pod in pods:
+            masks.append(sum(1 << i for group, count in zip(left, pod, strict=True) for i in group[:count]))
+            left = [group[count:] for group, count in zip(left, pod, strict=True)]
+        return masks
+
+    def worth_of(self, mask: int) -> float:
+        """Return what a pod with this set is worth."""
+        return self._worth(self._symmetry.counts(mask))
+
     def _explored(self) -> States:
         moves: list[list[list[int]]] = [[] for _ in self.sizes]
         ends: list[Counter[int]] = []

@@ -278,6 +278,16 @@ def test_the_optimum_is_printed_beside_policies_and_the_pooled_system() -> None:
     assert bench(*asks).stdout.splitlines()[0].split()[:3] == ["rule", "below", "optimum"]
 
 
+def test_the_optimum_with_moves_is_about_two_nodes_and_one_restart_cost() -> None:
+    """The product stands beside it without moves and with them."""
+    asks = "optimum", "rtx-3090-2", "--load", "0.82", "--mix", "1=50,2=50", "--restart-cost", "5"
+    rows = json.loads(bench(*asks, "--machines", "2", "-o", "json").stdout)["rows"]
+    assert [row["rule"] for row in rows] == ["optimum", "gputopo-told", "gputopo-moves-5m-told", "pooled"]
+    assert rows[2]["below_optimum_pct"] < 1 < rows[1]["below_optimum_pct"]
+    refused = bench(*asks)
+    assert refused.returncode == 2 and "--machines 2" in refused.stderr
+
+
 def test_the_optimum_counts_pods_that_share_a_gpu_beside_others() -> None:
     """By the GiB that they take; all kinds together are all pods."""
     kinds = "--mix", "1=20,2=20", "--shares", "6=35,12=25"

@@ -93,7 +93,9 @@ def test_completion_times_have_what_was_done_again(name: str) -> None:
     found = []
     for policy in (name, f"{name}-1m"):
         cluster = cluster_of("l40s-4", "l40s-4")
-        outcome = run_queue(JOBS, cluster, policy_for_pods(policy, [])(cluster, Random(1)), lambda one, _: one.service_s)
+        outcome = run_queue(
+            JOBS, cluster, policy_for_pods(policy, [])(cluster, Random(1)), lambda one, _: one.service_s
+        )
         found.append(times(outcome) | moves_of(outcome))
     free, dear = found
     assert (free["moved"], free["gpu_h_again"]) == (1, 0)
