@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.placement.gain.subject import Subject
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import Interval, interval, paired
-from benchmarks.placement.rows import ResultRow
+from benchmarks.placement.rows import ResultRow, mean
 
 OBSERVE: Final = f"{PRODUCT}-observe"
 STOCK: Final = "stock-least"
@@ -26,6 +26,10 @@ NAMES: Final[Mapping[str, str]] = {
     PRODUCT: "gputopo, mode enforce",
 }
 """Policy → what people call it; in the order of the page."""
+MOVES: Final = f"{PRODUCT}-moves"
+"""Compared with the product alone, and on no table of policies."""
+MOVED_MINUTES: Final = 5
+"""Of work that a moved pod is taken to do again."""
 QUICK: Final = (STOCK, MOST_ALLOCATED, OBSERVE, PRODUCT)
 ASKED_PCT: Final = 100.0
 """Where along the run pods and GPUs are counted: as many GPUs are asked for as there are."""
@@ -60,6 +64,18 @@ class Gain:
         return abs(self.better_by.mean) > self.better_by.half_width
 
 
+@dataclass(frozen=True, slots=True)
+class MovesMeasured:
+    """What it brings and costs that running pods move; means over the runs."""
+
+    more_pods: Interval
+    """That find a place."""
+    moved: float
+    """Pods."""
+    cost_gpu_h: float
+    """If each of them does `MOVED_MINUTES` again."""
+
+
 class GainMeasurement:
     """What the runs have shown."""
 
@@ -89,6 +105,15 @@ class GainMeasurement:
             return None
         return Gain(measure, interval([*mine.values()]).mean, interval([*other.values()]).mean, better)
 
+    def moves(self) -> MovesMeasured | None:
+        """Return what moving running pods would bring; `None` where it was not measured."""
+        with_moves, without = (_by_seed(self._rows, policy, Measure.PODS, self.subject) for policy in (MOVES, PRODUCT))
+        more = paired(with_moves, without)
+        if more is None:
+            return None
+        moved, gpus = (_mean_of(self._rows, MOVES, metric) for metric in ("moved", "moved_gpus"))
+        return MovesMeasured(more, moved, gpus * MOVED_MINUTES / 60)
+
     def best_of_others(self, measure: Measure) -> str | None:
         """Return the policy that is best in this measure, the product left out; `None` where nothing was measured."""
         others = [name for name in self.policies if name not in (PRODUCT, OBSERVE) and self._values[measure, name]]
@@ -115,6 +140,10 @@ def _by_seed(rows: Sequence[ResultRow], policy: str, measure: Measure, subject: 
         Measure.STRANDED: ("fragmentation_pct", ASKED_PCT, subject.gpus / 100),
     }[measure]
     return {row.seed: factor * row.value for row in rows if (row.policy, row.metric, row.x) == (policy, metric, x)}
+
+
+def _mean_of(rows: Sequence[ResultRow], policy: str, metric: str) -> float:
+    return mean(row.value for row in rows if (row.policy, row.metric) == (policy, metric))
 
 
 def _mean_at(rows: Sequence[ResultRow], metric: str, x: float) -> float:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.placement.gain.answer import MOST_ALLOCATED, NAMES, OBSERVE, STOCK, Gain, GainMeasurement, Measure
+from benchmarks.placement.gain.answer import (
+    MOST_ALLOCATED,
+    MOVED_MINUTES,
+    NAMES,
+    OBSERVE,
+    STOCK,
+    Gain,
+    GainMeasurement,
+    Measure,
+)
 from benchmarks.placement.gain.subject import UnwiredNodes
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.tables import table
@@ -50,6 +59,24 @@ def what_was_asked(answer: GainMeasurement) -> list[str]:
 def verdict(answer: GainMeasurement) -> str:
     """Return the answer in two sentences: what changes in bandwidth, and in packing."""
     return f"{_bandwidth_in_short(answer)} {_packing_in_short(answer)}".rstrip()
+
+
+def what_moving_brings(answer: GainMeasurement) -> list[str]:
+    """Return what it would bring and cost to move running pods, nothing where that was not measured."""
+    moves = answer.moves()
+    if moves is None:
+        return []
+    if not moves.moved:
+        return ["If running pods could move, up to two for one that finds no place, none would."]
+    more, spread = moves.more_pods.mean, moves.more_pods.half_width
+    sure = f" ± {spread:.{DIGITS}f}" if answer.seeds > 1 else ""
+    return [
+        (
+            f"If running pods could move, up to two for one that finds no place, {more:.{DIGITS}f}{sure} more pods would fit. "
+            f"{moves.moved:.{DIGITS}f} pods would move, which costs {moves.cost_gpu_h:.{DIGITS}f} GPU-hours if each does "
+            f"{MOVED_MINUTES} minutes of its work again."
+        )
+    ]
 
 
 def _bandwidth_in_short(answer: GainMeasurement) -> str:

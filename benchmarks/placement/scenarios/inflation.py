@@ -9,6 +9,8 @@ those that request GPUs. The trace may tell how nodes are wired. Then `bandwidth
 pods of several GPUs over that of the best set there is. `bandwidth_ratio_quantile` is how it spreads.
 `bandwidth_gb_per_s_mean` is that bandwidth itself, and `node_type_ratio_mean` is it over that of the best set of the pod's
 own node. `fits_nowhere` counts pods that not even an empty node would take, if any came.
+
+A policy that makes room does so until as many GPUs are asked for as there are. `moved` counts the moves, `moved_gpus` their GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from benchmarks.placement.columns import Columns
 from benchmarks.placement.fragmentation import FragmentationMeasure, typical_pods
 from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
-from benchmarks.placement.policy import Placed, PlacementPolicy
+from benchmarks.placement.policy import MakesRoom, Placed, PlacementPolicy, RunningJob
 from benchmarks.placement.rows import ResultRow, mean, quantile_rows, rows
 from benchmarks.placement.speed import SpeedModel
 from benchmarks.placement.traces.openb import OpenbTrace
@@ -37,6 +39,8 @@ from topology.value.fragmentation import WHOLE_GPU_MILLI
 ASKED = 1.3
 XS = (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 92, 94, 95, 96, 98, 100, 105, 110, 115, 120, 125, 130)
 """Percent of the cluster's GPUs asked for so far; those of the published tables."""
+MOVES_UNTIL_PCT = 100
+"""Percent of the cluster's GPUs asked for until which pods move; beyond it not all can have a place."""
 METRICS = ("allocation_pct", "fragmentation_pct", "fragmentation_ratio_pct", "pods_placed", "pods_arrived")
 """What is read along the way."""
 
@@ -71,13 +75,16 @@ class Inflation:
         chosen = policy_for_pods(policy, pods)(cluster, random)
         wires = _Wires(cluster)
         fits_nowhere = _fits_nowhere(arrivals, cluster)
-        measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods), wires)
+        room = _Room(cluster, chosen) if isinstance(chosen, MakesRoom) else None
+        measured = _measured(cluster, chosen, arrivals, _Meter(cluster, pods), wires, room)
         along = [ResultRow(workload, policy, seed, metric, float(x), value) for x, metric, value in measured]
         whole = {
             "bandwidth_ratio_mean": mean(wires.ratios),
             "bandwidth_gb_per_s_mean": mean(wires.gb_per_s),
             "node_type_ratio_mean": mean(wires.node_type_ratios),
             "fits_nowhere": float(fits_nowhere) if fits_nowhere else nan,
+            "moved": float(room.moved) if room else nan,
+            "moved_gpus": float(room.moved_gpus) if room else nan,
         }
         spread = quantile_rows(workload, policy, seed, "bandwidth_ratio", wires.ratios)
         return along + rows(workload, policy, seed, whole) + spread
@@ -152,13 +159,48 @@ class _Wires:
             self.node_type_ratios.append(bandwidth / self._speed.best_on_node_of(placed))
 
 
+class _Room:
+    """The pods that run, and moves of some of them; sets of pods that are moved count as they were chosen first."""
+
+    def __init__(self, cluster: Cluster, policy: MakesRoom) -> None:
+        self.moved = self.moved_gpus = 0
+        self._cluster = cluster
+        self._policy = policy
+        self._running: dict[int, RunningJob] = {}
+
+    def runs(self, job: Job, placed: Placed) -> None:
+        """Take note of where a job runs."""
+        self._running[job.number] = RunningJob(job, placed, job.arrival_s)
+
+    def made_for(self, job: Job) -> Placed | None:
+        """Return the place of a job after others have moved for it."""
+        room = self._policy.make_room(job, self._running.values(), job.arrival_s)
+        if room is None:
+            return None
+        for move in room.moves:
+            for allotment in move.running.placed:
+                self._cluster.give_back(allotment)
+        for move in room.moves:
+            for allotment in move.placed:
+                self._cluster.take(allotment)
+            self.runs(move.running.job, move.placed)
+            self.moved += 1
+            self.moved_gpus += move.running.job.gpus
+        return room.placed
+
+
 def is_wired(node: NodeTopology) -> bool:
     """Whether anything is known of what joins the GPUs."""
     return bool(node.links) or any(gpu.switch_links for gpu in node.gpus)
 
 
 def _measured(
-    cluster: Cluster, policy: PlacementPolicy, arrivals: Iterable[PodSize], meter: _Meter, wires: _Wires
+    cluster: Cluster,
+    policy: PlacementPolicy,
+    arrivals: Iterable[PodSize],
+    meter: _Meter,
+    wires: _Wires,
+    room: _Room | None,
 ) -> list[tuple[int, str, float]]:
     asked = x = arrived = found_place = 0
     readings: dict[int, list[tuple[float, ...]]] = {point: [] for point in XS}
@@ -173,12 +215,16 @@ def _measured(
             readings[passed] = [read()]
         job = Job(number, float(number), float("inf"), (pod,), communication=wires.communication)
         placed = policy.place(job)
+        if placed is None and room and x <= MOVES_UNTIL_PCT:
+            placed = room.made_for(job)
         arrived += pod.gpus > 0
         if placed is not None:
             found_place += pod.gpus > 0
             wires.saw(job, placed)
             for allotment in placed:
                 cluster.take(allotment)
+            if room:
+                room.runs(job, placed)
         if x in readings:
             readings[x].append(read())
     return [

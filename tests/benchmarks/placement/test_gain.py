@@ -13,14 +13,31 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.cli import app
-from benchmarks.placement.gain.answer import MOST_ALLOCATED, NAMES, OBSERVE, STOCK, GainMeasurement, Measure
+from benchmarks.placement.gain.answer import (
+    MOST_ALLOCATED,
+    MOVES,
+    NAMES,
+    OBSERVE,
+    STOCK,
+    GainMeasurement,
+    Measure,
+)
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
 from benchmarks.placement.gain.subject import Subject
-from benchmarks.placement.gain.words import RULE_OF_GPUS, all_figures, in_short, verdict, what_to_install
+from benchmarks.placement.gain.words import (
+    RULE_OF_GPUS,
+    all_figures,
+    in_short,
+    verdict,
+    what_moving_brings,
+    what_to_install,
+)
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.page import to_html, to_text
 from benchmarks.placement.rows import ResultRow, quantile_rows
+from benchmarks.placement.rows import rows as rows_of
+from benchmarks.placement.traces.snapshot import POD_LIST
 from tests.benchmarks.placement.test_snapshot import labelled, node, pod
 from topology.annotations import keys
 from topology.annotations.codec import encode_topology
@@ -271,6 +288,49 @@ def test_programs_read_the_same_figures(tmp_path: Path) -> None:
         document["policies"]["gputopo"]["bandwidth"]["mean"] > document["policies"]["stock-least"]["bandwidth"]["mean"]
     )
     assert document["verdict"].endswith("MostAllocated.")
+
+
+def moved(placed: tuple[float, ...], pods: float, gpus: float) -> list[ResultRow]:
+    """Return runs with moves: so many pods placed in each, and so many moved."""
+    values = {"moved": pods, "moved_gpus": gpus}
+    return rows(MOVES, placed) + [row for seed in range(len(placed)) for row in rows_of("now", MOVES, seed, values)]
+
+
+def test_what_moving_brings_and_costs_is_one_sentence() -> None:
+    """Pods are compared run by run; a moved pod does five minutes again on each of its GPUs."""
+    measured = rows(PRODUCT, (10, 12, 11)) + moved((12, 14, 13), pods=3.0, gpus=6.0)
+    (sentence,) = what_moving_brings(GainMeasurement(subject(), measured, 3))
+    assert "2.0 ± 0.0 more pods would fit" in sentence
+    assert "3.0 pods would move, which costs 0.5 GPU-hours" in sentence
+
+
+def test_of_moving_nothing_is_claimed_that_was_not_measured() -> None:
+    """No run with moves says nothing, and one without a single move says so."""
+    still = rows(PRODUCT, (10, 12))
+    assert what_moving_brings(GainMeasurement(subject(), still, 2)) == []
+    (sentence,) = what_moving_brings(GainMeasurement(subject(), still + moved((10, 12), 0.0, 0.0), 2))
+    assert sentence.endswith("none would.")
+
+
+def test_moving_makes_room_on_a_cluster_that_placement_alone_fragments(tmp_path: Path) -> None:
+    """Three machines of eight GPUs, and pods of one to five."""
+    wires = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}
+    items = [node(f"n{i}", 8, wires) for i in range(3)] + [pod(f"p{i}", size) for i, size in enumerate((1, 2, 3, 5))]
+    (tmp_path / "now.json").write_text(json.dumps({"kind": "List", "items": items}))
+    document = json.loads(compare(tmp_path / "now.json", "--quick", "-o", "json").stdout)
+    assert document["moving"]["pods_moved"] > 0
+    assert document["moving"]["more_pods"]["mean"] > 0
+    assert document["moving"]["cost_gpu_hours"] > 0
+    assert "gputopo-moves" not in document["policies"]
+
+
+def test_nothing_is_said_of_moving_where_pods_share_gpus(tmp_path: Path) -> None:
+    """The planner moves whole GPUs."""
+    CliRunner().invoke(app, ["snapshot", "--cluster", str(cluster(tmp_path / "now.json")), str(tmp_path / "mine")])
+    pods = tmp_path / "mine" / POD_LIST
+    pods.write_text(pods.read_text().replace(",1,1000,", ",1,500,"))
+    found = compare(tmp_path / "mine", "--quick", "-o", "json")
+    assert (found.exit_code, json.loads(found.stdout)["moving"]) == (0, None)
 
 
 def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
