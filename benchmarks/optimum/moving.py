@@ -93,7 +93,8 @@ class MovingProcess(DecisionProcess):
                     arrivals[departure.sent] = np.ascontiguousarray(self._arrivals(values, departure.sent).T)
                 worth = arrivals[departure.sent][departure.states] - departure.costs[:, None]
                 np.maximum(best[state], worth.max(axis=0), out=best[state])
-        return np.maximum(best, best.T)
+        both: Numbers = np.maximum(best, best.T)
+        return both
 
     def _arrivals(self, values: Numbers, sent: Sent) -> Numbers:
         """Return the best value by state of the machine where these pods arrive, and of the other one."""

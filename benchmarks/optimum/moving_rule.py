@@ -45,9 +45,10 @@ def moving_rule_of(
     ):
         ((chance, leads_to),) = layers
         after, cost = leads_to.copy(), np.zeros(process.shape)
-        for here, there in np.argwhere(need_moves) if isinstance(asked, MakesRoom) else ():
-            both = int(here), int(there)
-            after[both], cost[both] = _answer(asked, cluster, machine, both, kind, restart_cost)
+        if isinstance(asked, MakesRoom):
+            for here, there in np.argwhere(need_moves):
+                both = int(here), int(there)
+                after[both], cost[both] = _answer(asked, cluster, machine, both, kind, restart_cost)
         rule.append([(chance, after)])
         costs.append(cost)
     return rule, costs

@@ -42,6 +42,11 @@ NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by w
 running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work again; so
 with `kai-consolidation-5m` and `repacking-5m`."""
 
+MOVING: Final = tuple(
+    f"{base}{cost}" for base in (f"{PRODUCT}-moves", "kai-consolidation", "repacking") for cost in ("", "-5m", "-30m")
+)
+"""Policies that move running jobs, at three restart costs."""
+
 BASELINES: Final[Mapping[str, PolicyFactory]] = MappingProxyType(
     {
         "stock-least": stock.stock_least,

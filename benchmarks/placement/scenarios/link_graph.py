@@ -17,7 +17,7 @@ from random import Random
 from benchmarks.placement.cluster import Cluster, ServerSpec
 from benchmarks.placement.engine import Discipline, Event, JobRefused, Moved, Started, simulate
 from benchmarks.placement.jobs import Job, PodSize
-from benchmarks.placement.policies import policy_for_pods
+from benchmarks.placement.policies import MOVING, policy_for_pods
 from benchmarks.placement.rows import ResultRow, mean, rows
 from benchmarks.placement.speed import measure_of
 from topology.bandwidth.rings import members_of
@@ -53,9 +53,7 @@ class LinkGraph:
         return (
             "stock-least-plain", "stock-least", "stock-most-plain", "stock-most", "hami-binpack", "vgpu-manager",
             "koordinator", "koordinator-most", "hived", "hived-links", "mapa-greedy", "mapa-preserve", "mapa-preserve-fleet",
-            "topo-aware", "topo-aware-links", "gputopo", "gputopo-told", "gputopo-moves", "gputopo-moves-5m",
-            "gputopo-moves-30m", "kai-consolidation", "kai-consolidation-5m", "kai-consolidation-30m",
-            "repacking", "repacking-5m", "repacking-30m",
+            "topo-aware", "topo-aware-links", "gputopo", "gputopo-told", *MOVING,
         )  # fmt: skip
 
     def run(self, workload: str, policy: str, seed: int) -> list[ResultRow]:
