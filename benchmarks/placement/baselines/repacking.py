@@ -5,9 +5,9 @@ its Helm chart. A node is a source if at most a certain part of its GPUs is used
 one by one to the fullest node that is no source and has room. It asks for no waiting job and no cost.
 
 Known deviations, all in its favour. A pod stays if no node has room for it, as with the evictor's `nodeFit`. It starts at once,
-though another pod could take its place. Of the thresholds 20, 50 and 75 % it has the best one for `link-graph`, found on seeds
-1000 to 1005: 75 % where restarts are free, otherwise 20 %. Only jobs of one pod move, as with the other policies. CPU and memory,
-which are used in step with the GPUs, are no criteria.
+though another pod could take its place. The threshold is 75 % where restarts are free, otherwise 20 %. That is the best of 20, 50
+and 75 % for `link-graph` on seeds 1000 to 1005. Only jobs of one pod move, as with the other policies. CPU and memory, which are
+used in step with the GPUs, are no criteria.
 """
 
 from __future__ import annotations
