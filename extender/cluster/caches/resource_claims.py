@@ -81,8 +81,8 @@ class ResourceClaims:
         """Why claims are not read, where they should be."""
         self.allocated_here: Callable[[ResourceClaim], bool] | None = None
         """Whether a feature allocates a claim; `None`: there is no such feature, and nodes of DRA are closed."""
-        self.trimmed: Callable[[ResourceClaim], ResourceClaim] = lambda claim: claim
-        """Returns what the feature reads of a claim that it allocates."""
+        self.trimmed: Callable[[ResourceClaim], ResourceClaim] = lean_claim
+        """Returns what is read of a claim later; of most that is next to nothing."""
         self.hearers: list[Hearer[ResourceClaim]] = []
         """Features that keep whole claims; they hear of each change after this cache has."""
         self._touched = touched
@@ -98,10 +98,8 @@ class ResourceClaims:
         """Pod → UIDs of the claims that we allocate for it, whether they hold anything or not."""
 
     def keep(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return what is read of a claim later; of most that is next to nothing."""
-        if self.allocated_here is None:
-            return lean_claim(claim)
-        return self.trimmed(claim) if self.allocated_here(claim) else lean_claim(claim, with_owners=True)
+        """Return what is read of a claim later."""
+        return self.trimmed(claim)
 
     def replaced(self, objects: Sequence[ResourceClaim], listing: Listing = NOTHING_MORE) -> None:
         """Take these, and those that could not be read, for all claims that exist."""

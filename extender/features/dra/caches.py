@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import Listing, is_same_version
-from extender.features.dra.requests import is_ours
+from extender.features.dra.requests import names_any
 
 Change = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 
@@ -17,11 +17,13 @@ class ClaimCache:
 
     Args:
         changed: Is called with a claim before and after each change.
+        reserved: DeviceClasses whose claims kube-scheduler gives the same devices.
 
     """
 
-    def __init__(self, changed: Change) -> None:
+    def __init__(self, changed: Change, reserved: Collection[str] = ()) -> None:
         self._changed = changed
+        self._reserved = frozenset(reserved)
         self._claims: dict[str, ResourceClaim] = {}
         """By UID."""
         self._uids: dict[tuple[str, str], str] = {}
@@ -30,7 +32,7 @@ class ClaimCache:
         self._of_pools: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
         self._others_waiting: dict[str, int] = {}
-        """UIDs of the claims that are not ours and have no allocation, numbered in the order in which they were heard of."""
+        """UIDs of the claims of reserved classes without an allocation, numbered in the order in which they were heard of."""
         self.others_heard = 0
         """How many such claims have been heard of."""
 
@@ -79,11 +81,11 @@ class ClaimCache:
         return [self._claims[uid] for uid in sorted(uids)]
 
     def others_wait_since(self, others_heard: int) -> bool:
-        """Whether others may still allocate one of the first so many claims that were not ours."""
+        """Whether kube-scheduler may still allocate one of the first so many claims of reserved classes."""
         return next(iter(self._others_waiting.values()), others_heard) < others_heard
 
     def _put(self, uid: str, after: ResourceClaim | None) -> None:
-        if after is None or after.status.allocation or is_ours(after):
+        if after is None or after.status.allocation or not names_any(after, self._reserved):
             self._others_waiting.pop(uid, None)
         elif uid not in self._others_waiting:
             self._others_waiting[uid] = self.others_heard

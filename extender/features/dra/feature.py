@@ -7,7 +7,7 @@ opened. kube-scheduler keeps to an allocation, or takes it back where the pod ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -22,7 +22,7 @@ from extender.features.dra.allocations import AllocationOutcome, Allocations
 from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
-from extender.features.dra.requests import is_ours, trimmed
+from extender.features.dra.requests import is_ours, kept
 from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
 from extender.kit.backoff import Backoff, Pauses
@@ -67,6 +67,7 @@ class Dra(Feature):
     guard: DraGuard
     deadline_seconds: float
     openings: Openings
+    reserved_classes: Sequence[str]
     demands: Demands = field(init=False)
     allocations: Allocations = field(init=False)
     _unreserved: dict[str, str] = field(default_factory=dict)
@@ -81,13 +82,13 @@ class Dra(Feature):
     def __post_init__(self) -> None:
         """Hear of claims and slices, and say what pods request by them."""
         slices = SliceCache(self._slice_changed)
-        self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed), slices)
+        self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed, self.reserved_classes), slices)
         count = partial(self.metrics.count, ALLOCATIONS)
         self.allocations = Allocations(self.state, self.demands, self.clock, count)
         self.openings.steps.append(self.allocations)
         self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
-        claims.allocated_here, claims.trimmed = is_ours, trimmed
+        claims.allocated_here, claims.trimmed = is_ours, partial(kept, reserved=frozenset(self.reserved_classes))
         claims.hearers.append(self.demands.claims)
         claims.slices.hearers.append(slices)
         claimed.reader, claimed.fits = self.demands.read, self.demands.fits
@@ -100,7 +101,16 @@ class Dra(Feature):
             return None
         load_library()
         guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
-        return cls(core.state, core.driver, core.clock, core.metrics, guard, settings.deadline, core.openings)
+        return cls(
+            core.state,
+            core.driver,
+            core.clock,
+            core.metrics,
+            guard,
+            settings.deadline,
+            core.openings,
+            settings.reserved_classes,
+        )
 
     def rounds(self) -> Iterable[Round]:
         """Return the check of policy and class, the look for allocations that nobody uses, and that for pods to read again."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from extender.cluster.caches.resource_claims import lean_claim
 from extender.cluster.objects.devices import ClaimMeta, ClaimSpec, ResourceClaim
 from extender.cluster.objects.kinds import Pod, ResourceRequirements
 from extender.features.dra.cel_source import MAX_COST, MAX_TOKENS
@@ -105,7 +106,20 @@ class RefusedField(Exception):
 
 def is_ours(claim: ResourceClaim) -> bool:
     """Whether any request of the claim names our class; the claim may still be refused."""
-    return any(_names_our_class(request) for request in _listed(claim.spec.devices, "requests"))
+    return names_any(claim, {OUR_CLASS})
+
+
+def names_any(claim: ResourceClaim, classes: Collection[str]) -> bool:
+    """Whether any request of the claim names one of these classes."""
+    return _first_named(claim, classes) is not None
+
+
+def kept(claim: ResourceClaim, reserved: Collection[str]) -> ResourceClaim:
+    """Return what is read of a claim: of ours what it requests, of others what they hold, and one reserved class of theirs."""
+    if is_ours(claim):
+        return trimmed(claim)
+    lean, name = lean_claim(claim, with_owners=True), _first_named(claim, reserved)
+    return lean if name is None else replace(lean, spec=_of_class_alone(name))
 
 
 def trimmed(claim: ResourceClaim) -> ResourceClaim:
@@ -114,7 +128,7 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
     All finalizers stay, as they are written back with ours.
     """
     metadata = claim.metadata
-    kept = ClaimMeta(
+    name_and_ours = ClaimMeta(
         metadata.name,
         metadata.namespace,
         metadata.uid,
@@ -126,11 +140,12 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
         owner_references=[owner for owner in metadata.owner_references or () if owner.controller],
         finalizers=metadata.finalizers,
     )
-    json_bytes = len(msgspec.json.encode((kept.annotations, claim.spec.devices)))
+    json_bytes = len(msgspec.json.encode((name_and_ours.annotations, claim.spec.devices)))
     if json_bytes <= MAX_CLAIM_BYTES:
-        return replace(claim, metadata=kept)
-    of_our_class: dict[str, object] = {"requests": [{"exactly": {"deviceClassName": OUR_CLASS}}]}
-    return replace(claim, metadata=replace(kept, annotations=None), spec=ClaimSpec(of_our_class, json_bytes))
+        return replace(claim, metadata=name_and_ours)
+    return replace(
+        claim, metadata=replace(name_and_ours, annotations=None), spec=_of_class_alone(OUR_CLASS, json_bytes)
+    )
 
 
 def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors) -> DeviceDemand:
@@ -186,9 +201,18 @@ def annotations_of(pod: Pod, claims: Iterable[ResourceClaim]) -> dict[str, str]:
     return {**merged, **of_pod}
 
 
-def _names_our_class(request: Mapping[str, object]) -> bool:
-    named = (request.get("exactly"), *_listed(request, "firstAvailable"))
-    return any(isinstance(way, Mapping) and way.get("deviceClassName") == OUR_CLASS for way in named)
+def _first_named(claim: ResourceClaim, classes: Collection[str]) -> str | None:
+    """Return the first of these classes that a request of the claim names, `None` where it names none."""
+    for request in _listed(claim.spec.devices, "requests"):
+        for way in (request.get("exactly"), *_listed(request, "firstAvailable")):
+            name = way.get("deviceClassName") if isinstance(way, Mapping) else None
+            if isinstance(name, str) and name in classes:
+                return name
+    return None
+
+
+def _of_class_alone(name: str, json_bytes: int | None = None) -> ClaimSpec:
+    return ClaimSpec({"requests": [{"exactly": {"deviceClassName": name}}]}, json_bytes)
 
 
 def _listed(mapping: Mapping[str, object] | None, key: str) -> list[Mapping[str, object]]:

@@ -56,7 +56,7 @@ class Planner:
         guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
         guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
         clock = self.replica.clock
-        self.dra = Dra(self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, self.openings)
+        self.dra = Dra(self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, self.openings, [DRIVER])
         self.queue = Queue(
             self.state,
             self.driver,
@@ -154,9 +154,11 @@ class ClaimSite:
         made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
         self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
 
-    def create_strangers(self, name: str) -> None:
-        """Create a claim of NVIDIA's class, which no policy has refused."""
-        self.world.store.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": {}})
+    def create_strangers(self, name: str, device_class: str = DRIVER) -> None:
+        """Create a claim of NVIDIA's class, which no policy has refused, or of another class."""
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]
+        spec = {"devices": {"requests": requests}}
+        self.world.store.create(CLAIMS, "default", {"metadata": {"name": name}, "spec": spec})
 
     def allocate_strangers(self, name: str, node: str, device: str) -> None:
         """Let kube-scheduler allocate a device for a claim that is not ours."""

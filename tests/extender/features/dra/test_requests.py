@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.objects.kinds import Pod
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand, trimmed
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, kept, names_any, read_demand, trimmed
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, read_claim, waiting
 from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly, opaque
@@ -217,3 +217,19 @@ def test_claims_that_contradict_each_other_or_the_pod_are_refused() -> None:
         gpu_pod({}, {keys.REQUIRED_AFFINITY: "nvlink"}, {keys.REQUIRED_AFFINITY: "numa"})
     with pytest.raises(RequestError, match="in addition to a ResourceClaim"):
         gpu_pod({}, {}, limits={keys.GPU_RESOURCE: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"), [("gpu.nvidia.com", True), ("nic.example.com", False)], ids=["reserved", "another"]
+)
+def test_of_a_claim_of_others_nothing_is_kept_but_a_reserved_class(name: str, *, is_kept: bool) -> None:
+    """Wherever among its alternatives it is named: kube-scheduler may give it a GPU."""
+    ways = [{"name": "a", "deviceClassName": "fpga.example.com"}, {"name": "b", "deviceClassName": name}]
+    written = {
+        "metadata": {"name": "c", "namespace": "ml", "uid": "u", "annotations": {"note": "x" * 1000}},
+        "spec": {"devices": {"requests": [{"name": "r", "firstAvailable": ways}]}},
+    }
+    claim = kept(read_claim(written), {"gpu.nvidia.com"})
+    assert names_any(claim, {"gpu.nvidia.com"}) is is_kept
+    assert claim.metadata.annotations is None
+    assert not names_any(claim, {"fpga.example.com"})

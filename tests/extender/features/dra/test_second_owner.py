@@ -63,9 +63,10 @@ def test_a_device_that_is_given_away_just_after_our_write_is_given_back(*, is_po
 
 
 def test_nothing_waits_where_nobody_else_can_allocate() -> None:
-    """The policy is in force, and no claim of others waits."""
+    """The policy is in force, and no claim waits that kube-scheduler would give a GPU."""
     site = ClaimSite(1, Random(0))
     site.planner.dra.guard.policy_in_force = True
+    site.create_strangers("nic", "nic.example.com")
     site.create("a", 8)
     asyncio.run(site.tick())
     assert opened(site) == site.names
