@@ -7,8 +7,8 @@ pause, so that a crowd of them costs little. `extender.features.view` decides wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
 from starlette.applications import Starlette
@@ -30,7 +30,7 @@ from extender.web.site import HEADERS, PAGES, PICTURE, PICTURE_PATH, Denied, Rea
 MAX_CONNECTIONS: Final = 256
 REQUESTS_PER_SECOND: Final = 100.0
 READER_REQUESTS_PER_SECOND: Final = 20.0
-"""With one token, so that one reader does not use up what all may ask."""
+"""Of one user, so that nobody uses up what all may ask."""
 READERS: Final = 2_000
 """Whose requests are counted."""
 STRANGER_REQUESTS_PER_SECOND: Final = 20.0
@@ -66,7 +66,7 @@ class ViewPort:
         self._hosts = Hosts((settings.host, *settings.allowed_hosts))
         self._rate = Rate(REQUESTS_PER_SECOND, int(2 * REQUESTS_PER_SECOND))
         self._strangers_rate = Rate(STRANGER_REQUESTS_PER_SECOND, int(2 * STRANGER_REQUESTS_PER_SECOND))
-        self._rate_of = Bounded[bytes, Rate](READERS)
+        self._rate_of = Bounded[str, Rate](READERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; whatever is refused is refused after a pause."""
@@ -97,16 +97,14 @@ class ViewPort:
         return None
 
     def _may_ask(self, scope: Scope, now: float) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if self._view.asks_for_tokens and not self._view.was_let_in(_bearer(given)):
+        if not self._view.asks_for_tokens:
+            return self._rate.take(now)
+        reader = self._view.reader_of(_bearer(scope["headers"]))
+        if reader is None:
             return self._strangers_rate.take(now)
-        if given:
-            key = sha256(b"".join(given)).digest()
-            rate = self._rate_of.get(key) or Rate(READER_REQUESTS_PER_SECOND, int(2 * READER_REQUESTS_PER_SECOND))
-            self._rate_of.put(key, rate)
-            if not rate.take(now):
-                return False
-        return self._rate.take(now)
+        rate = self._rate_of.get(reader) or Rate(READER_REQUESTS_PER_SECOND, int(2 * READER_REQUESTS_PER_SECOND))
+        self._rate_of.put(reader, rate)
+        return rate.take(now) and self._rate.take(now)
 
     async def _let_in(self, request: Request, extender: Extender, namespace: str) -> Reader:
         try:
@@ -123,14 +121,15 @@ class ViewPort:
 
 def _token(request: Request) -> str:
     """Return the bearer token; raises `Unauthenticated` where there is none, or more than one."""
-    token = _bearer([value for name, value in request.headers.raw if name == b"authorization"])
+    token = _bearer(request.headers.raw)
     if not token:
         raise Unauthenticated("send `Authorization: Bearer TOKEN`, with a token of this cluster")
     return token
 
 
-def _bearer(given: list[bytes]) -> str:
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the bearer token of the only Authorization header; empty where there is none, or more than one header."""
+    given = [value for name, value in headers if name == b"authorization"]
     scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -64,9 +64,9 @@ class View(Feature):
         """Whether readers have to say who they are."""
         return self.settings.authorization == "kubernetes"
 
-    def was_let_in(self, token: str) -> bool:
-        """Whether a token was valid when the API server was last asked about it."""
-        return self.reviews.was_valid(token)
+    def reader_of(self, token: str) -> str | None:
+        """Return a key of the user whose token this was when it was last asked about; `None`: it was nobody's."""
+        return self.reviews.user_of(token)
 
     async def access(self, token: str, namespaces: Iterable[str], first: str) -> ViewAccess:
         """Return what the reader with this token sees of these namespaces, and of that which the page is about first.

@@ -58,6 +58,10 @@ class Unauthenticated(Exception):
     """A token is missing, or nobody's."""
 
 
+_CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
+"""Attribute in which the API server names the token of a service account. Rights do not depend on it."""
+
+
 class TooManyReviews(Exception):
     """More is asked than may be asked of the API server; the reader may come again."""
 
@@ -98,16 +102,20 @@ class Viewer:
     user: dict[str, Any]
     """As a SubjectAccessReview takes it."""
     key: str
-    """The same for the same user, whichever token it was."""
+    """The same for the same user, groups and attributes, whichever token it was."""
+    user_key: str
+    """The same for all tokens of a user, who shares what is remembered with other users."""
 
     @classmethod
     def of(cls, user: _User) -> Viewer:
         """Return a reader; raises `Unauthenticated` for one without a name, or with more groups than can be handled."""
         described = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra}
-        encoded = msgspec.json.encode(described)
+        extra = {name: values for name, values in user.extra.items() if name != _CREDENTIAL_ID}
+        encoded = msgspec.json.encode(described | {"extra": extra})
         if not user.username or len(encoded) > MAX_VIEWER_BYTES:
             raise Unauthenticated("the token's user has no name, or too many groups")
-        return cls(described, sha256(encoded).hexdigest())
+        identity = msgspec.json.encode([user.username, user.uid])
+        return cls(described, sha256(encoded).hexdigest(), sha256(identity).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +150,10 @@ class Reviews:
     _renewals_rate: Rate = field(default_factory=lambda: Rate(TOKENS_PER_SECOND, int(2 * TOKENS_PER_SECOND)))
     _rights_rate: Rate = field(default_factory=lambda: Rate(RIGHTS_PER_SECOND, int(2 * RIGHTS_PER_SECOND)))
 
-    def was_valid(self, token: str) -> bool:
-        """Whether the last answer about a token was that it is valid, however long ago."""
-        return sha256(token.encode()).digest() in self._viewers
+    def user_of(self, token: str) -> str | None:
+        """Return whose token this was when it was last asked about, however long ago (`user_key`); `None`: nobody's."""
+        kept = self._viewers.get(sha256(token.encode()).digest())
+        return kept[1].user_key if kept else None
 
     async def viewer(self, token: str) -> Viewer:
         """Return whose token this is; raises `Unauthenticated`, `TooManyReviews` and `ReviewsUnavailable`."""
@@ -208,10 +217,10 @@ class Reviews:
                 if right:
                     seen.add(name)
             await asyncio.sleep(0)
-        asked = unknown[:RIGHTS_A_REQUEST]
-        answers = await asyncio.gather(*(self._may_perhaps(viewer, name) for name in asked))
-        seen.update(name for name, right in zip(asked, answers, strict=True) if right)
-        unasked = len(unknown) - len(asked) + answers.count(None)
+        next_ones = unknown[:RIGHTS_A_REQUEST]
+        answers = await asyncio.gather(*(self._may_perhaps(viewer, name) for name in next_ones))
+        seen.update(name for name, right in zip(next_ones, answers, strict=True) if right)
+        unasked = len(unknown) - len(next_ones) + answers.count(None)
         sight = Sight(frozenset(seen), unasked)
         if not unasked:
             self._sights.put(viewer.key, _KeptSight(names, sight, oldest + REMEMBERED_SECONDS))
@@ -247,7 +256,7 @@ class Reviews:
             self._strangers.put(digest, self.now())
             raise
         self.count("token", "yes")
-        self._viewers.put(digest, viewer.key, (self.now(), viewer))
+        self._viewers.put(digest, viewer.user_key, (self.now(), viewer))
         return viewer
 
     async def _ask_right(self, viewer: Viewer, namespace: str, resource: str) -> bool:
@@ -258,7 +267,7 @@ class Reviews:
         review = await self._review("access", group, kind, spec, _AccessReview, *budget)
         may: bool = review.status.allowed
         self.count("access", "yes" if may else "no")
-        self._rights.put((viewer.key, namespace, resource), viewer.key, (self.now(), may))
+        self._rights.put((viewer.key, namespace, resource), viewer.user_key, (self.now(), may))
         return may
 
     async def _review(

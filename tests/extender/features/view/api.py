@@ -53,7 +53,9 @@ class Reviewing:
         if user is None:
             return {"error": "unknown"}
         audiences = [audience for audience in self.audiences if audience in spec.get("audiences", ())]
-        return {"authenticated": True, "user": {"username": user, "groups": ["people"]}, "audiences": audiences}
+        of_token = {"authentication.kubernetes.io/credential-id": [f"JTI={spec['token']}"]}
+        described = {"username": user, "groups": ["people"], "extra": of_token}
+        return {"authenticated": True, "user": described, "audiences": audiences}
 
     def _may(self, spec: dict[str, Any]) -> dict[str, Any]:
         attributes = spec["resourceAttributes"]

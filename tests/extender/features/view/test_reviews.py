@@ -140,12 +140,12 @@ async def test_a_token_that_is_withdrawn_is_new_again() -> None:
     api, time = people(), Time()
     asked = asking(api, time)
     await asked.viewer("t-ann")
-    assert asked.was_valid("t-ann")
+    assert asked.user_of("t-ann")
     api.users = {}
     time.now += REMEMBERED_SECONDS
     with pytest.raises(Unauthenticated):
         await asked.viewer("t-ann")
-    assert not asked.was_valid("t-ann")
+    assert asked.user_of("t-ann") is None
 
 
 async def test_what_a_reader_sees_is_worked_out_once_as_long_as_nothing_changes() -> None:
@@ -223,3 +223,18 @@ async def test_a_slow_api_server_is_asked_for_few_events_at_once() -> None:
     lists = await asyncio.gather(*(pods.of("ml", str(number)) for number in range(9)))
     assert (sum(events is not None for events in lists), api.most_at_once) == (EVENTS_AT_ONCE, EVENTS_AT_ONCE)
     assert await pods.of("ml", "later") is not None
+
+
+async def test_a_user_with_many_tokens_pushes_out_none_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server adds an identifier of its own to each token of a service account."""
+    monkeypatch.setattr(reviews, "TOKENS", 4)
+    api, time = people(), Time()
+    api.users = {**api.users, **{f"t-bot-{number}": "bot" for number in range(8)}}
+    asked = asking(api, time)
+    await asked.viewer("t-ann")
+    for number in range(8):
+        time.now += 1
+        await asked.viewer(f"t-bot-{number}")
+    assert asked.user_of("t-ann")
+    assert asked.user_of("t-bot-0") is None
+    assert asked.user_of("t-bot-6") == asked.user_of("t-bot-7")
