@@ -6,7 +6,7 @@ Fails closed: a name is shown only where its namespace is listed, and a text of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, Refusal
 from extender.inspect.nvlinks import LinkFaultInfo
+from extender.inspect.samples import GpuSample
 from extender.inspect.shares import SharedGpuInfo
 from extender.inspect.slices import SliceInfo
 
@@ -77,6 +78,16 @@ class Sight:
         if isinstance(node, NodeDetail):
             update |= self._detail(node)
         return node.model_copy(update=update)
+
+    def samples(self, node: NodeInfo, samples: Mapping[str, GpuSample]) -> Mapping[str, GpuSample]:
+        """Return the samples, by UUID, of GPUs that nobody has, or that a pod has alone which the reader may see.
+
+        `node` is what `node` has returned for the reader.
+        """
+        if self.namespaces is None:
+            return samples
+        seen = {gpu.uuid for gpu in node.gpus if (gpu.state == "free" if gpu.pod is None else gpu.pod != HIDDEN)}
+        return {uuid: sample for uuid, sample in samples.items() if uuid in seen}
 
     def explanation(self, explanation: Explanation) -> Explanation:
         """Return what there is to say of a pod that the reader may see, without the names of others."""

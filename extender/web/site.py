@@ -283,7 +283,9 @@ async def _node(extender: Extender, question: PageQuestion) -> Draft:
         return Draft(pages.missing_page(f"There is no node {name}."), 404)
     placed = [pod for pod in inspection.pods_on(extender.state, name) if sight.sees(pod.namespace)]
     ringed = question.fields.get("pod", "")
-    return Draft(pages.node_page(sight.node(detail), placed, ringed, question.links, question.samples))
+    shown = sight.node(detail)
+    samples = sight.samples(shown, question.samples or {})
+    return Draft(pages.node_page(shown, placed, ringed, question.links, samples))
 
 
 async def _picture(extender: Extender, question: PageQuestion) -> Draft:

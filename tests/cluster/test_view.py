@@ -18,6 +18,7 @@ from tests.cluster.extender_process import SCHEDULER_POD, in_its_container
 from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES
 from tests.cluster.playground import own_address
+from tests.cluster.polling import eventually
 from tests.cluster.test_rbac import EXTENDER
 from tests.manifests.rendered import NAMESPACE
 from tests.manifests.test_chart_planner import PLANNER
@@ -139,5 +140,4 @@ def test_a_nodes_page_shows_what_its_agent_tells_through_the_api_server(installe
         pytest.skip("this machine has no address but loopback, to which an API server forwards nothing")
     token = installed.service_account_token(OURS, "outsider")
     with agent_at_work(installed, address), view(installed) as url:
-        status, page = read(f"{url}/nodes/{H100.name}", token)
-    assert (status, "67 °C" in page) == (200, True)
+        eventually(lambda: "67 °C" in read(f"{url}/nodes/{H100.name}", token)[1])

@@ -72,3 +72,19 @@ async def test_slow_agents_keep_no_page_waiting_and_few_are_asked_at_once() -> N
     assert answers == [None] * 9
     assert (agents.most_at_once, len(agents.paths)) == (AT_ONCE, AT_ONCE)
     assert clock() - begun <= 1.01 * agent_samples.ANSWER_SECONDS
+
+
+async def test_while_too_many_agents_are_asked_a_page_shows_what_it_showed_a_short_while_ago() -> None:
+    """A reader who walks from node to node takes the samples from no open page of others."""
+    agents, time = Agents(), Time()
+    samples = asking(agents, time)
+    assert await samples.of("n1")
+    time.now += REMEMBERED_SECONDS
+    for number in range(2, 40):
+        await samples.of(f"n{number}")
+    requests = len(agents.paths)
+    assert await samples.of("n1")
+    assert len(agents.paths) == requests
+    time.now += agent_samples.SHOWN_SECONDS
+    agents.status = 0
+    assert await samples.of("n1") is None

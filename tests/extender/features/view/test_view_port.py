@@ -95,7 +95,9 @@ def without_refills(per_second: float, at_once: int) -> Rate:
     return Rate(0.0, at_once)
 
 
-PEOPLE = Reviewing({"t-ann": "ann", "t-root": "root", "t-new": "new"}, {"ann": ("ml",), "root": (EVERYWHERE,)})
+PEOPLE = Reviewing(
+    {"t-ann": "ann", "t-ann-2": "ann", "t-root": "root", "t-new": "new"}, {"ann": ("ml",), "root": (EVERYWHERE,)}
+)
 OPEN: dict[str, Any] = {"authorization": "none"}
 
 
@@ -188,6 +190,19 @@ async def test_one_readers_crowd_is_refused_and_others_read_on(tmp_path: Path, m
     assert statuses == [200, 200, 200, 429, 200]  # the first one asks who she is
 
 
+@pytest.mark.parametrize("written", ["bearer t-ann", "BEARER t-ann", "Bearer   t-ann", "Bearer t-ann-2"])
+async def test_a_reader_has_one_budget_however_the_token_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """Also with a second token of the same user, who was let in with both."""
+    monkeypatch.setattr(view_port, "READER_REQUESTS_PER_SECOND", 1.0)
+    monkeypatch.setattr(view_port, "Rate", without_refills)
+    async with view(tmp_path) as session:
+        for given in ("Bearer t-ann", written, "Bearer t-ann", "Bearer t-ann"):
+            await read(session, "/decisions", Authorization=given)
+        assert (await read(session, "/decisions", Authorization=written))[0] == 429
+
+
 async def test_a_crowd_with_bad_tokens_takes_nothing_from_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,24 +282,27 @@ async def test_while_the_api_server_is_away_nothing_is_shown(tmp_path: Path) -> 
 
 
 async def test_a_nodes_page_shows_what_its_gpus_do_as_its_agent_tells(tmp_path: Path) -> None:
-    """Where it is switched on and an agent is ready there; to readers who see no pod of the node as well."""
+    """Where it is switched on and an agent is ready there; of GPUs of others only to those who may see their pods."""
 
     async def send(request: Request) -> tuple[int, bytes]:
         if request.path != "/api/v1/namespaces/gputopo-system/pods/agent-1/proxy/metrics":
             return await PEOPLE.send(request)
-        return 200, f'gputopo_gpu_utilization_ratio{{uuid="{B}"}} 0.93'.encode()
+        lines = (f'gputopo_gpu_utilization_ratio{{uuid="{gpu}"}} {ratio}' for gpu, ratio in ((A, 0.41), (B, 0.93)))
+        return 200, "\n".join(lines).encode()
 
     async with view(tmp_path, {"samples": True}) as session:
-        without = await read(session, "/nodes/n1", "t-new")
+        without = await read(session, "/nodes/n1", "t-root")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
             AgentPods, "pod_on", lambda agents, node: ("gputopo-system", "agent-1") if node == "n1" else None
         )
         patched.setattr(KubeApi, "send", lambda api, request: send(request))
         async with view(tmp_path, {"samples": True}) as session:
-            shown = await read(session, "/nodes/n1", "t-new")
-            elsewhere = await read(session, "/nodes/n2", "t-new")
-    assert ["93 %" in page for _, page in (without, shown, elsewhere)] == [False, True, False]
+            whole, part, nothing = [await read(session, "/nodes/n1", f"t-{name}") for name in ("root", "ann", "new")]
+            elsewhere = await read(session, "/nodes/n2", "t-root")
+    pages = (without, whole, part, nothing, elsewhere)
+    assert ["41 %" in page for _, page in pages] == [False, True, True, False, False]
+    assert ["93 %" in page for _, page in pages] == [False, True, False, False, False]
 
 
 async def test_pages_of_nodes_link_to_grafana_where_there_is_one(tmp_path: Path) -> None:
