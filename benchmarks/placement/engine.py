@@ -52,6 +52,8 @@ class Moved:
 
     time_s: float
     move: Move
+    again_s: float
+    """How long that part takes on the new GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +203,17 @@ class _Run:
     def _moved(self, moves: Sequence[Move], now: float) -> list[Moved]:
         """Let jobs that have given back their GPUs go on elsewhere."""
         by_job = {move.running.job.number: move for move in moves}
+        again_s = dict[int, float]()
         for place, (end, number, first, running) in enumerate(self._running):
             if move := by_job.get(number):
                 for allotment in move.placed:
                     self._cluster.take(allotment)
                 slower = self._run_time(running.job, move.placed) / self._run_time(running.job, running.placed)
-                new_end = now + (end - now) * slower + move.lost_s
+                again_s[number] = move.lost_s * slower
+                new_end = now + (end - now) * slower + again_s[number]
                 self._running[place] = new_end, number, first, RunningJob(running.job, move.placed, now)
         heapify(self._running)
-        return [Moved(now, move) for move in moves]
+        return [Moved(now, move, again_s[move.running.job.number]) for move in moves]
 
     def _give_back(self, placed: Placed) -> None:
         for allotment in placed:

@@ -66,7 +66,7 @@ class Move:
     running: RunningJob
     placed: Placed
     lost_s: float
-    """Work that it has to do again."""
+    """Work that it has to do again; how long that took on its old GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

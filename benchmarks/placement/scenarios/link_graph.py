@@ -100,7 +100,7 @@ def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[st
             work += event.job.gpus * event.job.service_s
         elif isinstance(event, Moved):
             moved += 1
-            again += event.move.running.job.gpus * event.move.lost_s
+            again += event.move.running.job.gpus * event.again_s
     found: dict[str, float] = {
         "moved": float(moved),
         "gpu_h_served": work,

@@ -113,7 +113,7 @@ def _summary(values: Sequence[float]) -> Iterable[tuple[str, float]]:
 
 def moves(outcome: QueueingOutcome) -> dict[str, float]:
     """Return how many jobs were moved, and the GPU-hours that they did again; nothing where none was."""
-    again = sum(event.move.running.job.gpus * event.move.lost_s for event in outcome.moved)
+    again = sum(event.move.running.job.gpus * event.again_s for event in outcome.moved)
     return {"moved": float(len(outcome.moved)), "gpu_h_again": again / HOUR_S} if outcome.moved else {}
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.placement.engine import Discipline, Event, Finished, JobRefused, Moved, Started, simulate
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policies import UnknownPolicy, check_policy, policy_for_pods
-from benchmarks.placement.policy import Move
+from benchmarks.placement.policy import Move, Placed
 from benchmarks.placement.scenarios.link_graph import LinkGraph
 from benchmarks.placement.scenarios.mixed_fleet import MixedFleet
 from benchmarks.placement.scenarios.queueing import moves as moves_of
@@ -63,6 +63,22 @@ def test_a_moved_job_does_again_what_it_did_since_its_start(policy: str, lost_s:
     (move,) = moves(events)
     assert move.lost_s == pytest.approx(lost_s)
     assert finished(events)[move.running.job.number] == pytest.approx(100.0 + lost_s)
+
+
+@pytest.mark.parametrize("policy", ["gputopo-moves-1m", "kai-consolidation-1m"])
+def test_work_is_done_again_at_the_speed_of_the_new_node(policy: str) -> None:
+    """One node is slower by half. A job that begins again runs on the other node for as long as if it had begun there."""
+    cluster = cluster_of("l40s-4", "l40s-4")
+
+    def run_time(one: Job, placed: Placed) -> float:
+        return one.service_s * (1.0, 1.5)[placed[0].node]
+
+    outcome = run_queue(JOBS, cluster, policy_for_pods(policy, [])(cluster, Random(1)), run_time)
+    (moved,) = outcome.moved
+    moved_job, before = moved.move.running.job, moved.move.running.placed
+    whole_s = run_time(moved_job, moved.move.placed)
+    assert outcome.ended[moved_job.number] == pytest.approx(10.0 + whole_s)
+    assert moves_of(outcome)["gpu_h_again"] * 3600 == pytest.approx(10.0 * whole_s / run_time(moved_job, before))
 
 
 @pytest.mark.parametrize(("policy", "lost_s"), [("repacking", 0.0), ("repacking-1m", 60.0)])
