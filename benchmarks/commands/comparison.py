@@ -67,6 +67,12 @@ def placement(
         int | None,
         typer.Option("--seeds", min=1, help="Runs of each cell, with random numbers of their own; 10 unless --quick."),
     ] = None,
+    first_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--first-seed", min=0, help="Of the first run, the next runs have the next ones; 42 unless given."
+        ),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="Print how far the others are from this policy, seed by seed.")
     ] = None,
@@ -91,7 +97,7 @@ def placement(
 
     try:
         asked_for = scenario, trace, _words(workloads), _words(policies), seeds, against
-        experiment = experiment_of(*asked_for, quick=quick)
+        experiment = experiment_of(*asked_for, first_seed=first_seed, quick=quick)
         rows = experiment.run(jobs)
     except (BadExperiment, BadTrace, ProcessLost, UnknownPolicy) as wrong:
         refuse(str(wrong))

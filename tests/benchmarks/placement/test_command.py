@@ -127,6 +127,16 @@ def test_a_quick_run_says_what_it_leaves_out_and_keeps_what_was_named() -> None:
     assert experiment_of("link-graph", None, [], [], None).cut == ""
 
 
+@pytest.mark.parametrize(("arguments", "seeds"), [([], {42, 43}), (["--first-seed", "0"], {0, 1})])
+def test_runs_have_the_seeds_that_were_asked_for(tmp_path: Path, arguments: list[str], seeds: set[int]) -> None:
+    """One after the other, from 42 on or from another one."""
+    trace(tmp_path)
+    same = f"--trace {tmp_path} --policies stock-most --seeds 2 --jobs 1 -o json".split()
+    code, out, _ = run(*same, *arguments)
+    assert code == 0
+    assert {row["seed"] for row in json.loads(out)["rows"]} == seeds
+
+
 def test_the_output_of_a_quick_run_says_so(tmp_path: Path) -> None:
     """In text and in JSON; a whole run has no such word."""
     trace(tmp_path)
