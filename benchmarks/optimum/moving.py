@@ -1,8 +1,8 @@
-"""The optimum where up to two running pods may move for one that fits on no machine, though enough GPUs are free on both.
+"""The best rule with at most two moves from one machine, for a pod that fits on neither of two with enough free GPUs together.
 
 All pods that move leave the machine that the waiting pod gets. Each of them costs what its set is worth for the restart cost.
-What it has yet to run stays as it was, since run times are exponential. A pod may be refused where moves would cost more than
-they bring.
+Redone work occupies no GPU: what a pod has yet to run stays as it was, since run times are exponential. A pod may be refused
+where moves would cost more than they bring.
 
 On one machine a pod fits wherever enough GPUs are free, so this is about two. A plan has two halves. What one machine sends
 away, and what is left there, depends on that machine alone. What the best places on the other machine are worth depends on

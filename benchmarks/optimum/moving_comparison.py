@@ -1,4 +1,4 @@
-"""The best rule that may move pods, and beside it what policies do, with moves and without."""
+"""The best rule with at most two moves from one machine, and what policies do, with moves and without."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def policies_with_moves(minutes: int) -> tuple[str, ...]:
 
 
 def compare_moves(question: Question, minutes: int, progress: Callable[[str], None]) -> Iterator[RuleOutcome]:
-    """Find the best rule with moves on two machines, then look at the product.
+    """Find the best rule with at most two moves from one of two machines, then look at the product.
 
-    A mean pod runs for an hour, and a moved one does so many minutes of its work again. Raises `TooManyStates`, `TooManyMoves`.
+    A mean pod runs for an hour. A moved one does so many minutes of its work again, which occupies no GPU.
+    Raises `TooManyStates`, `TooManyMoves`.
     """
     weights, restart_cost = Weights(), minutes / 60
     machine = WholeGpus(TopologyClass(question.node, weights), [*question.mix], weights)

@@ -85,7 +85,7 @@ def poisson_jobs(random: Random, arrivals: int, load: float, gpus: int) -> list[
 
 
 def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[str, float]:
-    """Count, for each size of job, the losses and how good the sets were."""
+    """Count, for each size of job, the losses and how good the sets were: those of the first places, not where jobs moved to."""
     node = topology_class.node
     whole = (1 << len(node)) - 1
     lost: Counter[int] = Counter()
