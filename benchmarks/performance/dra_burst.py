@@ -120,7 +120,7 @@ def _line(row: dict[str, Any]) -> str:
     of_planner = "" if planner is None else f"{planner:8.1f} ms of the planner's CPU per pod"
     return (
         f"{row['extender']:<14}{row['pods_per_second']:8.1f} pods/s   created -> bound {p50:.2f} s, p99 {p99:.2f} s"
-        f"   load {row['load']:.1f}{of_planner}"
+        f"   devices given twice {row['devices_given_twice']}   load {row['load']:.1f}{of_planner}"
     )
 
 
