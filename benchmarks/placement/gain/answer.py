@@ -68,8 +68,8 @@ class Gain:
 class MovesMeasured:
     """What it brings and costs that running pods move; means over the runs."""
 
-    more_pods: Interval
-    """That find a place."""
+    more_pods: Gain
+    """In those that find a place, over no moves."""
     moved: float
     """Pods."""
     cost_gpu_h: float
@@ -108,9 +108,10 @@ class GainMeasurement:
     def moves(self) -> MovesMeasured | None:
         """Return what moving running pods would bring; `None` where it was not measured."""
         with_moves, without = (_by_seed(self._rows, policy, Measure.PODS, self.subject) for policy in (MOVES, PRODUCT))
-        more = paired(with_moves, without)
-        if more is None:
+        better = paired(with_moves, without)
+        if better is None:
             return None
+        more = Gain(Measure.PODS, mean(with_moves.values()), mean(without.values()), better)
         moved, gpus = (_mean_of(self._rows, MOVES, metric) for metric in ("moved", "moved_gpus"))
         return MovesMeasured(more, moved, gpus * MOVED_MINUTES / 60)
 

@@ -90,7 +90,11 @@ def document_of(answer: GainMeasurement) -> dict[str, Any]:
 def _moving(moves: MovesMeasured | None) -> dict[str, Any] | None:
     if moves is None:
         return None
-    return {"more_pods": _interval(moves.more_pods), "pods_moved": moves.moved, "cost_gpu_hours": moves.cost_gpu_h}
+    return {
+        "more_pods": _interval(moves.more_pods.better_by),
+        "pods_moved": moves.moved,
+        "cost_gpu_hours": moves.cost_gpu_h,
+    }
 
 
 def _interval(value: Interval) -> dict[str, float | None]:

@@ -68,11 +68,11 @@ def what_moving_brings(answer: GainMeasurement) -> list[str]:
         return []
     if not moves.moved:
         return ["If running pods could move, up to two for one that finds no place, none would."]
-    more, spread = moves.more_pods.mean, moves.more_pods.half_width
-    sure = f" ± {spread:.{DIGITS}f}" if answer.seeds > 1 else ""
+    pods = moves.more_pods
     return [
         (
-            f"If running pods could move, up to two for one that finds no place, {more:.{DIGITS}f}{sure} more pods would fit. "
+            f"If running pods could move, up to two for one that finds no place, {pods.ours:.{DIGITS}f} pods would fit, and "
+            f"{pods.theirs:.{DIGITS}f} without. {_difference(answer, pods)} "
             f"{moves.moved:.{DIGITS}f} pods would move, which costs {moves.cost_gpu_h:.{DIGITS}f} GPU-hours if each does "
             f"{MOVED_MINUTES} minutes of its work again."
         )

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -296,12 +297,27 @@ def moved(placed: tuple[float, ...], pods: float, gpus: float) -> list[ResultRow
     return rows(MOVES, placed) + [row for seed in range(len(placed)) for row in rows_of("now", MOVES, seed, values)]
 
 
-def test_what_moving_brings_and_costs_is_one_sentence() -> None:
+@pytest.mark.parametrize(
+    ("still", "moving", "difference"),
+    [
+        ((10, 12, 11), (12, 14, 13), "That is **2.0 more**, in every run."),
+        ((10, 12, 11), (18, 19, 20), "That is **8.0 ± 2.5 more**."),
+        ((18, 19, 20), (10, 12, 11), "That is worse: **8.0 ± 2.5 fewer**."),
+        ((15, 12, 10), (18, 10, 12), "No difference that 3 runs can tell (1.0 ± 6.6 more)."),
+        ((18, 10, 12), (15, 12, 10), "No difference that 3 runs can tell (1.0 ± 6.6 fewer)."),
+        ((16,), (18,), "One run: 2.0 more, and nothing tells how sure that is."),
+    ],
+    ids=["every run", "gain", "loss", "chance", "chance of a loss", "one run"],
+)
+def test_what_moving_brings_is_claimed_no_more_than_the_runs_show(
+    still: tuple[float, ...], moving: tuple[float, ...], difference: str
+) -> None:
     """Pods are compared run by run; a moved pod does five minutes again on each of its GPUs."""
-    measured = rows(PRODUCT, (10, 12, 11)) + moved((12, 14, 13), pods=3.0, gpus=6.0)
-    (sentence,) = what_moving_brings(GainMeasurement(subject(), measured, 3))
-    assert "2.0 ± 0.0 more pods would fit" in sentence
-    assert "3.0 pods would move, which costs 0.5 GPU-hours" in sentence
+    measured = rows(PRODUCT, still) + moved(moving, pods=3.0, gpus=6.0)
+    (said_of_moves,) = what_moving_brings(GainMeasurement(subject(), measured, len(still)))
+    before, _, cost = said_of_moves.partition(difference)
+    assert before.endswith(f", {fmean(moving):.1f} pods would fit, and {fmean(still):.1f} without. ")
+    assert cost.startswith(" 3.0 pods would move, which costs 0.5 GPU-hours")
 
 
 def test_of_moving_nothing_is_claimed_that_was_not_measured() -> None:
