@@ -56,11 +56,11 @@ class MovingProcess(DecisionProcess):
     @cached_property
     def stuck(self) -> list[Bools]:
         """For each kind of pod the states of both machines in which it fits on neither of them."""
-        found = []
+        stuck = []
         for moves in self.states.moves:
             full = np.array([not len(after) for after in moves])
-            found.append(full[:, None] & full[None, :])
-        return found
+            stuck.append(full[:, None] & full[None, :])
+        return stuck
 
     def follow(self, values: Numbers) -> tuple[Rule, Costs]:
         """Return the rule that is best if states are worth this much, and what its moves cost."""
@@ -105,9 +105,9 @@ class MovingProcess(DecisionProcess):
     def _plans(self, values: Numbers, place: int, here: int, there: int) -> Iterator[tuple[float, float, int]]:
         """Return value, cost and resulting state of both machines, the best for each set of pods that is sent away."""
         count = len(self.states)
-        for first, at, other in ((True, here, there), (False, there, here)):
+        for first, at, opposite in ((True, here, there), (False, there, here)):
             for departure in self._departures[place][at]:
-                for arrived in _placed(self.states, other, departure.sent):
+                for arrived in _placed(self.states, opposite, departure.sent):
                     worth = values[departure.states, arrived] - departure.costs
                     best = int(worth.argmax())
                     left = int(departure.states[best])

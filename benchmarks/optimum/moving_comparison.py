@@ -48,6 +48,6 @@ def compare_moves(question: Question, minutes: int, progress: Callable[[str], No
     for name in policies_with_moves(minutes):
         progress(f"following {name}")
         rule, costs = moving_rule_of(name, machine, process, question.kinds, question.pods, restart_cost)
-        found = process.balance(rule, shares)
-        yield outcome_of(name, question, process, found, best.most, process.cost(found, costs))
+        of_policy = process.balance(rule, shares)
+        yield outcome_of(name, question, process, of_policy, best.most, process.cost(of_policy, costs))
     yield pooled(question)

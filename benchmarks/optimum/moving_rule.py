@@ -37,7 +37,7 @@ def moving_rule_of(
     size = len(node)
     server = ServerSpec("node", node, size * CPU_MILLI_PER_GPU, size * MEMORY_MIB_PER_GPU)
     cluster = Cluster([server] * 2)
-    asked = policy_for_pods(policy, pods, HOUR)(cluster, Random(0))  # noqa: S311 - a simulation
+    mover = policy_for_pods(policy, pods, HOUR)(cluster, Random(0))  # noqa: S311 - a simulation
     rule, costs = [], []
     layers_by_kind = rule_of(policy, machine, 2, kinds, pods)
     for kind, need_moves, layers in zip(
@@ -45,10 +45,10 @@ def moving_rule_of(
     ):
         ((chance, leads_to),) = layers
         after, cost = leads_to.copy(), np.zeros(process.shape)
-        if isinstance(asked, MakesRoom):
+        if isinstance(mover, MakesRoom):
             for here, there in np.argwhere(need_moves):
                 both = int(here), int(there)
-                after[both], cost[both] = _answer(asked, cluster, machine, both, kind, restart_cost)
+                after[both], cost[both] = _answer(mover, cluster, machine, both, kind, restart_cost)
         rule.append([(chance, after)])
         costs.append(cost)
     return rule, costs

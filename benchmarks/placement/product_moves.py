@@ -43,14 +43,14 @@ class GputopoMoves(GputopoWithPlanner):
         """Return the cheapest moves that make room, if they cost less than it is worth that the job starts now."""
         if len(job.pods) != 1 or job.pods[0].shares or job.whole_gpus > self.cluster.free_gpus:
             return None
-        single = {uid_of(other.job, 0): other for other in self._promising(job, running)}
+        single = {uid_of(candidate.job, 0): candidate for candidate in self._promising(job, running)}
         if not single:
             return None
-        waiting, *others = self.pending([job, *(other.job for other in single.values())])
+        waiting, *others = self.pending([job, *(candidate.job for candidate in single.values())])
         movable = []
         for wanted in others:
-            other = single[wanted.pod.metadata.uid]
-            allotment, cost = other.placed[0], other.lost_s(now_s, self._restart_s) * wanted.gpus
+            candidate = single[wanted.pod.metadata.uid]
+            allotment, cost = candidate.placed[0], candidate.lost_s(now_s, self._restart_s) * wanted.gpus
             movable.append(MovablePod(wanted, self._names[allotment.node], allotment.mask, cost))
         plan = finish(plan_moves(PlannedNodes(self, {}), waiting, movable, job.gpus * self._worth_s))
         if plan is None:
@@ -64,11 +64,11 @@ class GputopoMoves(GputopoWithPlanner):
     def _promising(self, job: Job, running: Iterable[RunningJob]) -> Iterable[RunningJob]:
         """Return smaller jobs of nodes that could have enough free GPUs; the planner would find nothing on the others."""
         by_node = dict[int, list[RunningJob]]()
-        for other in running:
-            if other.is_single and other.job.gpus < job.gpus:
-                by_node.setdefault(other.placed[0].node, []).append(other)
+        for candidate in running:
+            if candidate.is_single and candidate.job.gpus < job.gpus:
+                by_node.setdefault(candidate.placed[0].node, []).append(candidate)
         for node, others in by_node.items():
-            largest = sorted((other.job.gpus for other in others), reverse=True)[:MOST_MOVES]
+            largest = sorted((candidate.job.gpus for candidate in others), reverse=True)[:MOST_MOVES]
             if self.cluster.nodes[node].free_gpus + sum(largest) >= job.gpus:
                 yield from others
 

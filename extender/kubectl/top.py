@@ -1,4 +1,4 @@
-"""What GPUs do now, as the metrics of their agents tell it, beside who holds them.
+"""What GPUs do now, as the metrics of their agents tell it, and who holds them.
 
 The API server fetches an agent's metrics for whoever may `get` `pods/proxy`; a network policy may keep it from the agent's port.
 """
@@ -65,7 +65,7 @@ class Top(Answer):
 
     gpus: tuple[GpuUse, ...]
     unheard: dict[str, str]
-    """Node → why its agent has told nothing."""
+    """Node → why nothing is known from its agent."""
 
 
 class _Metadata(msgspec.Struct):
@@ -97,10 +97,10 @@ def top(nodes: Iterable[NodeInfo], heard: AgentReadings, *, idle: bool = False) 
     )
 
 
-def _of(node: NodeInfo, told: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
+def _of(node: NodeInfo, readings: Mapping[str, Mapping[str, float]]) -> Iterator[GpuUse]:
     sharing = {gpu.uuid: tuple(dict.fromkeys(share.pod for share in gpu.shares)) for gpu in node.shared}
     for gpu in node.gpus:
-        series = told.get(gpu.uuid, {})
+        series = readings.get(gpu.uuid, {})
         yield GpuUse(
             node=node.name,
             index=gpu.index,

@@ -76,7 +76,7 @@ class Planners:
         """Return the one that holds the Lease."""
         (lease,) = self._api.list(LEASES, fieldSelector=f"metadata.name={QUEUE_LEASE}")
         holder = lease["spec"].get("holderIdentity") or ""
-        return next((each for each in self._planners if holder.endswith(f":{each.url.rpartition(':')[2]}")), None)
+        return next((one for one in self._planners if holder.endswith(f":{one.url.rpartition(':')[2]}")), None)
 
 
 def test_two_planners_give_no_device_twice_and_lose_none(

@@ -132,7 +132,7 @@ def test_pods_that_cannot_run_where_they_are_planned_run_elsewhere_soon(
     faults = cycle(FAULTS)
     for number in range(count):
         cluster.plane.stop_schedulers()
-        names = [f"p{TOGETHER * number + each}" for each in range(TOGETHER)]
+        names = [f"p{at}" for at in range(TOGETHER * number, TOGETHER * (number + 1))]
         wanted = {name: SIZES[at % len(SIZES)] for at, name in enumerate(names)}
         before = planned(cluster, wanted)
         for node in sorted(set(before.values())):

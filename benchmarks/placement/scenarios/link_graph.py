@@ -101,19 +101,19 @@ def _measured(events: Iterable[Event], topology_class: TopologyClass) -> dict[st
         elif isinstance(event, Moved):
             moved += 1
             again += event.move.running.job.gpus * event.again_s
-    found: dict[str, float] = {
+    measured: dict[str, float] = {
         "moved": float(moved),
         "gpu_h_served": work,
         "gpu_h_again": again,
         "gpu_h_net": work - again,
     }
     for size, masks in placed.items():
-        found[f"lost_{size}"] = float(lost[size])
+        measured[f"lost_{size}"] = float(lost[size])
         if size > 1:
             best = max(topology_class.predict(mask)[0].point for mask in topology_class.subsets(whole, size))
-            found[f"clique_ratio_{size}"] = mean(float(_is_clique(node, mask)) for mask in masks)
-            found[f"bandwidth_ratio_{size}"] = mean(topology_class.predict(mask)[0].point / best for mask in masks)
-    return found
+            measured[f"clique_ratio_{size}"] = mean(float(_is_clique(node, mask)) for mask in masks)
+            measured[f"bandwidth_ratio_{size}"] = mean(topology_class.predict(mask)[0].point / best for mask in masks)
+    return measured
 
 
 def _is_clique(node: NodeTopology, mask: int) -> bool:

@@ -1,4 +1,4 @@
-"""The best rule that may move pods, held against the plainest computation, and the product beside it."""
+"""The best rule that may move pods, held against the plainest computation, and the product against that rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def process_of(name: str, rates: dict[int, float], restart_cost: float) -> Movin
 
 def outcomes(name: str, minutes: int) -> dict[str, RuleOutcome]:
     question = Question(machine(name), 2, 0.82, MIX)
-    return {found.rule: found for found in compare_moves(question, minutes, lambda _: None)}
+    return {outcome.rule: outcome for outcome in compare_moves(question, minutes, lambda _: None)}
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_it_is_what_brute_force_finds(name: str, rates: dict[int, float], restar
 @pytest.mark.parametrize("minutes", [0, 5, 30])
 def test_the_product_with_moves_stays_within_one_percent_of_the_best(minutes: int) -> None:
     """The best rule, followed, earns what was promised; without moves the product is further below it."""
-    found = outcomes("hgx-h100", minutes)
-    below = {name: outcome.below_optimum or 0.0 for name, outcome in found.items() if name != POOLED}
+    by_rule = outcomes("hgx-h100", minutes)
+    below = {name: outcome.below_optimum or 0.0 for name, outcome in by_rule.items() if name != POOLED}
     assert below.pop(OPTIMUM) == pytest.approx(0.0, abs=2 * OPTIMUM_PRECISION)
     still, moving = below.values()
     assert moving < 0.01 < still
@@ -56,8 +56,8 @@ def test_the_product_with_moves_stays_within_one_percent_of_the_best(minutes: in
 
 def test_free_moves_on_alike_gpus_lose_what_one_pooled_machine_loses() -> None:
     """Two moves can always bring four free GPUs together, where links are the same everywhere."""
-    found = outcomes("hgx-h100", 0)
-    assert [*found[OPTIMUM].lost.values()] == pytest.approx([*found[POOLED].lost.values()], abs=2e-3)
+    by_rule = outcomes("hgx-h100", 0)
+    assert [*by_rule[OPTIMUM].lost.values()] == pytest.approx([*by_rule[POOLED].lost.values()], abs=2e-3)
 
 
 def test_a_moved_pod_costs_what_its_set_is_worth_for_the_restart_cost() -> None:

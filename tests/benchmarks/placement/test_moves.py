@@ -107,14 +107,14 @@ def test_room_is_made_for_a_waiting_job_once_enough_has_ended(policy: str) -> No
 @pytest.mark.parametrize("name", ["gputopo-moves", "kai-consolidation"])
 def test_completion_times_have_what_was_done_again(name: str) -> None:
     """One of nine jobs runs for ten seconds more, on one GPU."""
-    found = []
+    both = []
     for policy in (name, f"{name}-1m"):
         cluster = cluster_of("l40s-4", "l40s-4")
         outcome = run_queue(
             JOBS, cluster, policy_for_pods(policy, [])(cluster, Random(1)), lambda one, _: one.service_s
         )
-        found.append(times(outcome) | moves_of(outcome))
-    free, dear = found
+        both.append(times(outcome) | moves_of(outcome))
+    free, dear = both
     assert (free["moved"], free["gpu_h_again"]) == (1, 0)
     assert dear["moved"] == 1
     assert dear["gpu_h_again"] * 3600 == pytest.approx(10.0)
@@ -138,8 +138,8 @@ def _sums(policy: str) -> dict[str, float]:
 )
 def test_a_queue_for_a_mixed_fleet_counts_moves_and_work_done_again(policy: str) -> None:
     """A moved job does at most five minutes again on each of its at most eight GPUs."""
-    found = {row.metric: row.value for row in MixedFleet(300).run("load-0.95/measured", policy, 1) if row.x is None}
-    assert 0 < found["gpu_h_again"] <= found["moved"] * 8 * 5 / 60
+    measured = {row.metric: row.value for row in MixedFleet(300).run("load-0.95/measured", policy, 1) if row.x is None}
+    assert 0 < measured["gpu_h_again"] <= measured["moved"] * 8 * 5 / 60
 
 
 def test_restart_costs_are_in_the_name_of_the_policy() -> None:

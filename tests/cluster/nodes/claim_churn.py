@@ -92,17 +92,19 @@ class ClaimChurn:
                 yield item
 
     def _judge(self, item: Json) -> None:
-        """Compare what was planned, what its claims have, and what the runtime was told to inject, container by container."""
+        """Compare what was planned, what its claims have, and what the runtime injects, container by container."""
         name, uid, node = item["metadata"]["name"], item["metadata"]["uid"], item["spec"]["nodeName"]
         (driver,) = (driver for driver in self.drivers if driver.node.name == node)
-        claims = {each["name"]: each["resourceClaimName"] for each in item["status"]["resourceClaimStatuses"]}
+        claims = {status["name"]: status["resourceClaimName"] for status in item["status"]["resourceClaimStatuses"]}
         allocated = {container: self._allocated(driver, claim) for container, claim in claims.items()}
         injected = {
-            each.container: {device.removeprefix("nvidia.com/gpu=") for device in each.cdi_devices}
-            for each in driver.node.started()
-            if each.uid == uid
+            started.container: {device.removeprefix("nvidia.com/gpu=") for device in started.cdi_devices}
+            for started in driver.node.started()
+            if started.uid == uid
         }
-        wanted = {each["name"]: int(each["resourceClaimTemplateName"][5:]) for each in item["spec"]["resourceClaims"]}
+        wanted = {
+            claim["name"]: int(claim["resourceClaimTemplateName"][5:]) for claim in item["spec"]["resourceClaims"]
+        }
         planned = self.cluster.claims(node, name)
         self.judged.add(name)
         if (

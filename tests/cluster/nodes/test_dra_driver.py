@@ -54,7 +54,7 @@ def test_containers_get_the_gpus_that_no_claim_holds(node_cluster: GpuCluster, c
     held = {driver.gpu(device) for device in devices}
     claim(node, "monitor", 8, adminAccess=True)
     wait_running(node_cluster, "monitor", within_seconds=PREPARE_SECONDS)
-    assert node.claimed() == {("by-claim", each) for each in devices} | {("monitor", f"gpu-{n}") for n in range(8)}
+    assert node.claimed() == {("by-claim", device) for device in devices} | {("monitor", f"gpu-{n}") for n in range(8)}
     submit(node, pod("rest", 5, schedulerName=SCHEDULER_NAME))
     wait_running(node_cluster, "rest")
     assert node.held() == {("rest", "main"): set(node.machine.uuids) - held}

@@ -206,7 +206,7 @@ async def test_a_reader_has_one_budget_however_the_token_is_written(
 async def test_a_crowd_with_bad_tokens_takes_nothing_from_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hostile client with a new token for each request, and with none, beside a reader who was let in before."""
+    """A hostile client sends a new token with each request, or none; a reader who was let in before reads on."""
     monkeypatch.setattr(view_port, "REQUESTS_PER_SECOND", 10.0)
     monkeypatch.setattr(view_port, "STRANGER_REQUESTS_PER_SECOND", 2.0)
     monkeypatch.setattr(view_port, "Rate", without_refills)
