@@ -64,11 +64,9 @@ def test_pods_get_exactly_the_planned_devices_though_the_planner_is_killed(clust
     sizes = [1, 2, 4, 8, 3, 2, 1, 5, 2, 4]
     wanted = {f"p{number}": sizes[number % len(sizes)] for number in range(60)}
     cluster.submit(*(claiming(name, gpus) for name, gpus in wanted.items()))
-    right, kills = set[str](), iter((10, 25, 40))
-    next_kill = next(kills)
+    right, kills = set[str](), [10, 25, 40]
 
     def look() -> bool:
-        nonlocal next_kill
         given = allocations(cluster)
         assert_no_gpu_twice(given)
         for pod in cluster.api.list(PODS):
@@ -80,11 +78,11 @@ def test_pods_get_exactly_the_planned_devices_though_the_planner_is_killed(clust
             assert cluster.claims(node, name) == gpus
             right.add(name)
             cluster.complete(name)
-        if len(right) >= next_kill:
+        if kills and len(right) >= kills[0]:
             cluster.extender.kill()
             cluster.extender.start()
-            next_kill = next(kills, len(wanted) + 1)
-        return len(right) == len(wanted)
+            del kills[0]
+        return not kills and len(right) == len(wanted)
 
     eventually(look, 180)
     eventually(lambda: not any(cluster.ledger(node.name).claims for node in nodes))

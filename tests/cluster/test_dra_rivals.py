@@ -50,21 +50,20 @@ class Planners:
         self._frozen: ExtenderProcess | None = None
 
     def trouble(self) -> None:
-        """Kill one, and start it again; or freeze the one that plans."""
-        leader = self._leader()
-        if leader and not self._frozen and self.frozen <= self.killed:
-            leader.freeze()
-            self._frozen = leader
-            self.frozen += 1
-        else:
+        """In turn, freeze the one that plans, as soon as there is one and none is frozen; or kill one, and start it again."""
+        if self.frozen > self.killed:
             victim = self._chance.choice([planner for planner in self._planners if planner is not self._frozen])
             victim.kill()
             victim.start()
             self.killed += 1
+        elif not self._frozen and (leader := self._leader()):
+            leader.freeze()
+            self._frozen = leader
+            self.frozen += 1
 
     def look(self) -> None:
         """Let the frozen one go on where it was, if another one plans."""
-        if self._frozen and self._leader() is not self._frozen:
+        if self._frozen and (leader := self._leader()) and leader is not self._frozen:
             self._frozen.thaw()
             self._frozen = None
 
@@ -88,10 +87,8 @@ def test_two_planners_give_no_device_twice_and_lose_none(
         join(cluster, *(dra_node(f"n{number}") for number in range(16)))
         planners, ran = Planners(cluster.api, cluster.extender, second), set[str]()
         waiting = [claiming(f"p{number}", SIZES[number % len(SIZES)]) for number in range(count)]
-        done = 0
 
         def look() -> bool:
-            nonlocal done
             planners.look()
             alive = cluster.api.list(PODS)
             batch = waiting[: max(0, AT_ONCE - len(alive))]
@@ -101,10 +98,10 @@ def test_two_planners_give_no_device_twice_and_lose_none(
                 if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
                     cluster.delete(pod["metadata"]["name"])
                     ran.add(pod["metadata"]["name"])
+            done = planners.frozen + planners.killed
             if done < troubles and len(ran) * (troubles + 1) >= count * (done + 1):
                 planners.trouble()
-                done += 1
-            return not waiting and not alive and planners.is_whole()
+            return done == troubles and not waiting and not alive and planners.is_whole()
 
         with recorded(cluster.api, [CLAIMS]) as claims:
             eventually(look, 15.0 * count)

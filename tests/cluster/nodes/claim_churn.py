@@ -57,7 +57,7 @@ class ClaimChurn:
                 number += 1
 
     def step(self) -> bool:
-        """Create, judge, delete and kill; returns whether all pods have run and gone."""
+        """Create, judge, delete and kill; returns whether all pods have run and gone, and all kills were made."""
         alive = self.cluster.api.list(PODS)
         batch = self._waiting[: max(0, AT_ONCE - len(alive))]
         del self._waiting[: len(batch)]
@@ -71,7 +71,7 @@ class ClaimChurn:
             self.cluster.extender.kill()
             self.cluster.extender.start()
             self.killed += 1
-        return not self._waiting and not alive
+        return self.killed == self.kills and not self._waiting and not alive
 
     def left(self) -> list[str]:
         """Return what is left of ended pods, in words."""

@@ -91,7 +91,7 @@ def test_containers_get_exactly_the_planned_devices_though_the_planner_is_killed
         eventually(churn.step, 30.0 * pods)
     eventually(lambda: not churn.left())
     assert (churn.wrong, churn.refused(), ever_twice(claims)) == ([], [], set())
-    assert len(churn.judged) == pods
+    assert (len(churn.judged), churn.killed) == (pods, churn.kills)
     figure(
         f"{pods} pods with claims on {len(drivers)} real kubelets, planner killed {churn.killed} times: each container got "
         "the planned devices, no device twice, and nothing is left"
