@@ -39,16 +39,24 @@ class StandIns:
         stand_in = StandIn(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
         (self._by_uid if pod.node is None else self._bound)[uid] = stand_in
 
-    def by_pod(self) -> Mapping[str, StandIn]:
-        """Return them by the UID of the pod that each stands for."""
-        return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in self._by_uid.values()})
+    def by_pod(self, namespace: str | None = None) -> Mapping[str, StandIn]:
+        """Return those in a namespace, or all, by the UID of the pod that each stands for.
 
-    def bound_by_pod(self) -> Mapping[str, StandIn]:
-        """Return those that a scheduler which does not ask us has bound, by the UID of the pod that each stands for."""
-        return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in self._bound.values()})
+        Users can write the annotation in their own namespaces. So the one that counts for a pod may be hidden among all.
+        """
+        return _by_pod(self._by_uid, namespace)
+
+    def bound_by_pod(self, namespace: str | None = None) -> Mapping[str, StandIn]:
+        """Return the same of those that a scheduler which does not ask us has bound."""
+        return _by_pod(self._bound, namespace)
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._by_uid
 
     def __len__(self) -> int:
         return len(self._by_uid)
+
+
+def _by_pod(stand_ins: Mapping[str, StandIn], namespace: str | None) -> Mapping[str, StandIn]:
+    every = (stand_in for stand_in in stand_ins.values() if namespace is None or stand_in.namespace == namespace)
+    return MappingProxyType({stand_in.stands_for.uid: stand_in for stand_in in every})

@@ -189,15 +189,12 @@ class Autoscaling(Feature):
                 self._attempts.failed(uid, now.monotonic, placeholder.stands_for.namespace)
                 log.info("a placeholder was bound, and is deleted", uid=uid, placeholder=placeholder.name)
 
-    def _bound(self) -> dict[str, StandIn]:
-        every = self.state.indexes.stand_ins.bound_by_pod()
-        return {uid: placeholder for uid, placeholder in every.items() if self._is_ours(placeholder)}
+    def _bound(self) -> Mapping[str, StandIn]:
+        return self.state.indexes.stand_ins.bound_by_pod(self.settings.namespace)
 
     def _take_stock(self) -> None:
         """See which placeholders there are now, and what became of those before."""
-        standing = {
-            uid: stand_in for uid, stand_in in self.state.indexes.stand_ins.by_pod().items() if self._is_ours(stand_in)
-        }
+        standing = dict(self.state.indexes.stand_ins.by_pod(self.settings.namespace))
         bound = self._bound()
         for uid, gone in self._standing.items():
             if uid not in standing and uid not in bound:
@@ -218,10 +215,6 @@ class Autoscaling(Feature):
             if math.isfinite(self._waits_since(uid)):  # else another extender asks, and knows how often it has
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
                 self.events.record(events.node_did_not_come(PodName.of(pod), pause))
-
-    def _is_ours(self, placeholder: StandIn) -> bool:
-        """Whether it is where ours are; anybody may call a pod of theirs a placeholder, and gains nothing by it."""
-        return placeholder.namespace == self.settings.namespace
 
     async def _look(self, now: Instant) -> None:
         """Ask in the place of those that have waited long enough, and take back what is not needed."""

@@ -12,7 +12,7 @@ from extender.cluster.objects.stands_for import NEVER_PLACED
 from extender.telemetry.gauges import gauges_of
 from extender.verbs.filter_prioritize import filter_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, node
-from tests.extender.scattered import placeholder, ring
+from tests.extender.scattered import NAMESPACE, placeholder, ring
 
 
 def test_a_stand_in_is_never_placed() -> None:
@@ -37,3 +37,18 @@ def test_stand_ins_count_as_nothing_but_stand_ins() -> None:
     metadata = msgspec.structs.replace(stands.metadata, resource_version="2")
     state.pods.changed(Pod(metadata, msgspec.structs.replace(stands.spec, node_name="n1")))
     assert (len(state.indexes.stand_ins), gauges_of(state)["pods"]) == (0, 2)
+
+
+@pytest.mark.parametrize("is_bound", [False, True], ids=["waiting", "bound"])
+def test_a_stand_in_elsewhere_hides_none_of_a_namespace(*, is_bound: bool) -> None:
+    """Anybody may say in a namespace of theirs that a pod stands for another one."""
+    ours, theirs = (placeholder(ring("r1"), 2, namespace=namespace) for namespace in (NAMESPACE, "evil"))
+    metadata = msgspec.structs.replace(theirs.metadata, name="foreign", uid="foreign")
+    theirs = msgspec.structs.replace(theirs, metadata=metadata)
+    pods = [ours, theirs]
+    if is_bound:
+        pods = [Pod(item.metadata, msgspec.structs.replace(item.spec, node_name="n1")) for item in pods]
+    stand_ins = cluster(node("n1", PAIRS), *pods).indexes.stand_ins
+    by_pod = stand_ins.bound_by_pod if is_bound else stand_ins.by_pod
+    assert [stand_in.name for stand_in in by_pod(NAMESPACE).values()] == [ours.metadata.name]
+    assert by_pod("ml") == {}

@@ -330,6 +330,21 @@ async def test_rounds_end_though_a_pod_is_bound_as_they_are_told_to() -> None:
 
 
 @in_virtual_time
+async def test_a_pod_in_another_namespace_that_claims_to_be_the_placeholder_hides_none() -> None:
+    """Else a tenant could keep the placeholder of another one's pod, and nodes with it."""
+    life = Life(two_rings(), after="1s")
+    life.refuse(ring("r1"), "a")
+    await life.rounds(10)
+    foreign = placeholder(ring("r1"), 1, namespace="evil")
+    life.state.pods.changed(
+        msgspec.structs.replace(foreign, metadata=msgspec.structs.replace(foreign.metadata, name="x", uid="x"))
+    )
+    life.state.pods.deleted(ring("r1"))
+    await life.rounds(10)
+    assert life.api.jobs == {}
+
+
+@in_virtual_time
 async def test_it_goes_when_its_pod_is_gone() -> None:
     """By whichever extender sees it."""
     life = Life(two_rings(), after="1s")
