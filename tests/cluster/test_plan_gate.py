@@ -25,7 +25,13 @@ from topology.annotations import keys
 pytestmark = pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no MutatingAdmissionPolicy")
 
 POLICY = "policies.planGate"
-SETTINGS = (f"{POLICY}.enabled=true", "extender.config.queue.enabled=true", "mig.profiles={1g.10gb,1g.10gb+me}")
+PLACEHOLDERS = "node-requests"
+SETTINGS = (
+    f"{POLICY}.enabled=true",
+    "extender.config.queue.enabled=true",
+    f"extender.autoscaling.namespace={PLACEHOLDERS}",
+    "mig.profiles={1g.10gb,1g.10gb+me}",
+)
 OURS, THEIRS = {"name": keys.PLAN_GATE}, {"name": "kueue.x-k8s.io/admission"}
 EXEMPT = ("kube-system", "gpu-operator", NAMESPACE)
 CLAIM = {"name": "gpu", "resourceClaimName": "c"}
@@ -85,6 +91,7 @@ CASES: Mapping[str, tuple[Json, list[Json]]] = {
     "names a scheduler": (pod("p", 1, schedulerName="volcano"), [OURS]),
     "belongs to a Job": (owned_by("Job"), [OURS]),
     "has a gate of others": (pod("p", 1, schedulingGates=[THEIRS]), [THEIRS, OURS]),
+    "claims to be a placeholder": (annotated(keys.PLACEHOLDER_FOR, "ml/train/0f3a"), [OURS]),
     "has scratch space": (volume("scratch"), [OURS]),
     "has the gate": (pod("p", 1, schedulingGates=[OURS]), [OURS]),
     "has the gate and one of others": (pod("p", 1, schedulingGates=[OURS, THEIRS]), [OURS, THEIRS]),
@@ -93,7 +100,6 @@ CASES: Mapping[str, tuple[Json, list[Json]]] = {
     "requests a slice that is not served": (pod("p", containers=asking("nvidia.com/mig-2g.20gb")), []),
     "names its node": (pod("p", 1, nodeName="node-a"), []),
     "belongs to a DaemonSet": (owned_by("DaemonSet"), []),
-    "is a placeholder": (annotated(keys.PLACEHOLDER_FOR, "ml/train/0f3a"), []),
     "has an affinity": (pod("p", 1, affinity={"nodeAffinity": {}}), []),
     "spreads": (pod("p", 1, topologySpreadConstraints=[SPREAD]), []),
     "has a resource claim": (pod("p", 1, resourceClaims=[CLAIM]), []),
@@ -106,7 +112,7 @@ CASES: Mapping[str, tuple[Json, list[Json]]] = {
 def plane(binaries: Path) -> Iterator[ControlPlane]:
     """Start a control plane that serves the policies of 1.34 and 1.35, too."""
     with ControlPlane(binaries, flags={"runtime-config": f"{GROUP}/v1beta1=true"}) as own:
-        for name in ("ml", *EXEMPT[1:]):
+        for name in ("ml", PLACEHOLDERS, *EXEMPT[1:]):
             own.admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": {"team": name}}})
         own.admin.post(NODES, node("node-a", gpus=8))
         yield own
@@ -147,6 +153,12 @@ def test_pods_that_the_queue_plans_get_its_gate(mutating: ControlPlane, new: Jso
 def test_pods_of_exempt_namespaces_get_no_gate(mutating: ControlPlane, namespace: str) -> None:
     """Of the system, of NVIDIA's operator and of the chart."""
     assert gates(mutating, pod("p", 1), namespace) == []
+
+
+def test_placeholders_get_no_gate(mutating: ControlPlane) -> None:
+    """They stand for pods of the queue; what else is in their namespace gets the gate."""
+    assert gates(mutating, annotated(keys.PLACEHOLDER_FOR, "ml/train/0f3a"), PLACEHOLDERS) == []
+    assert gates(mutating, pod("p", 1), PLACEHOLDERS) == [OURS]
 
 
 def test_the_policy_and_the_queue_agree_which_pods_are_planned(mutating: ControlPlane) -> None:
