@@ -228,8 +228,8 @@ class Autoscaling(Feature):
                 continue
             await self._weigh(pod, refused, counts, needs, now)
         queued_pods = self.state.indexes.gates.queued
-        uids = [*self.queue.without_room()] if self.queue.is_here() else []
-        without_room = {uid: queued_pods[uid].key[0] for uid in uids if uid in queued_pods}
+        uids = self.queue.without_room() if self.queue.is_here() else ()
+        without_room = ((uid, queued_pods[uid].key[0]) for uid in uids if uid in queued_pods)
         await in_turns(self._without_room.update(without_room, now.monotonic))
         for queued in filter(None, map(self.state.pods.get, self._queued())):
             refused = LastRefusal(await in_turns(self._nodes_open_to(queued.pod)), now)
