@@ -7,7 +7,7 @@ The lengths are constants of the code that retries. Fixed pauses, such as `RETRY
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -88,9 +88,9 @@ class Backoff:
         """Forget the failures of a key: its attempt succeeded, or is not needed any more."""
         self._records.pop(key)
 
-    def keep_only(self, keys: Collection[str]) -> None:
-        """Forget all other keys."""
-        for key in [key for key in self._records if key not in keys]:
+    def keep_only(self, *keys: Container[str]) -> None:
+        """Forget the keys that are in none of these."""
+        for key in [key for key in self._records if not any(key in some for some in keys)]:
             self._records.pop(key)
 
     def __len__(self) -> int:

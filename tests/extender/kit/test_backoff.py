@@ -54,11 +54,11 @@ def test_what_is_given_up_never_begins_until_it_is_forgotten() -> None:
 def test_only_what_still_waits_is_remembered() -> None:
     """The other keys begin from nothing."""
     backoff = Backoff(Pauses(10.0, 60.0))
-    for key in "abc":
+    for key in "abcd":
         backoff.failed(key, 0.0)
-    backoff.keep_only({"b", "unknown"})
-    assert [backoff.failures(key) for key in "abc"] == [0, 1, 0]
-    assert len(backoff) == 1
+    backoff.keep_only({"b", "unknown"}, {"d": "of another place"})
+    assert [backoff.failures(key) for key in "abcd"] == [0, 1, 0, 1]
+    assert len(backoff) == 2
 
 
 def test_a_tenant_with_many_failures_pushes_out_its_own() -> None:
