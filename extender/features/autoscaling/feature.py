@@ -66,7 +66,10 @@ LOOK_SECONDS: Final = 5.0
 WAITING: Final = 64
 """Pods that are looked at, those that were refused last: each keeps the names of the nodes that refused it."""
 QUEUED: Final = 16
-"""Pods without room in the queue that are looked at. For each of them all nodes are looked at."""
+"""Pods without room in the queue that are looked at, in turns: those that no new node helps go to the back of their line.
+
+For each of them all nodes are looked at.
+"""
 NODES_AT_ONCE: Final = 256
 """In one step: about half a millisecond."""
 _EXISTS: Final = 409
@@ -201,7 +204,7 @@ class Autoscaling(Feature):
                 self._tell_end(uid, gone)
         self._standing = standing
         self._withdrawn.intersection_update({*standing, *bound})
-        self._attempts.keep_only({*self._refused, *self._queued(), *standing, *bound})
+        self._attempts.keep_only(self._refused, self.state.indexes.gates.queued, standing, bound)
 
     def _tell_end(self, uid: str, gone: StandIn) -> None:
         pod = self.state.pods.get(uid)
@@ -214,7 +217,8 @@ class Autoscaling(Feature):
             log.warning("no node came for a placeholder", pod="/".join(pod.key), uid=uid, placeholder=gone.name)
             if math.isfinite(self._waits_since(uid)):  # else another extender asks, and knows how often it has
                 pause = self._attempts.failed(uid, self.clock().monotonic, pod.key[0])
-                self.events.record(events.node_did_not_come(PodName.of(pod), pause))
+                if self.queue.is_here() or not pod.has_plan_gate:
+                    self.events.record(events.node_did_not_come(PodName.of(pod), pause))
 
     async def _look(self, now: Instant) -> None:
         """Ask in the place of those that have waited long enough, and take back what is not needed."""
@@ -227,29 +231,30 @@ class Autoscaling(Feature):
                 self._refused.pop(uid)
                 continue
             await self._weigh(pod, refused, counts, needs, now)
-        queued_pods = self.state.indexes.gates.queued
-        uids = self.queue.without_room() if self.queue.is_here() else ()
-        without_room = ((uid, queued_pods[uid].key[0]) for uid in uids if uid in queued_pods)
-        await in_turns(self._without_room.update(without_room, now.monotonic))
-        for queued in filter(None, map(self.state.pods.get, self._queued())):
-            refused = LastRefusal(await in_turns(self._nodes_open_to(queued.pod)), now)
-            await self._weigh(queued, refused, counts, needs, now)
+        if self.queue.is_here():  # else what is remembered stays: a Lease may lapse for a moment
+            await self._look_at_queue(counts, needs, now)
         await self._ask_for(needs, now)
+
+    async def _look_at_queue(self, counts: FreeCounts, needs: list[tuple[GpuPod, Need]], now: Instant) -> None:
+        queued = self.state.indexes.gates.queued
+        without_room = ((uid, queued[uid].key[0]) for uid in self.queue.without_room() if uid in queued)
+        await in_turns(self._without_room.update(without_room, now.monotonic))
+        for pod in filter(None, map(self.state.pods.get, self._without_room.in_turn(QUEUED))):
+            refused = LastRefusal(await in_turns(self._nodes_open_to(pod.pod)), now)
+            if not await self._weigh(pod, refused, counts, needs, now) and pod.uid not in self._standing:
+                self._without_room.to_back(pod.uid)
 
     async def _weigh(
         self, pod: GpuPod, refused: LastRefusal, counts: FreeCounts, needs: list[tuple[GpuPod, Need]], now: Instant
-    ) -> None:
-        """Add to `needs` what a pod needs; where that is no node, it goes without a placeholder."""
+    ) -> bool:
+        """Add to `needs` what a pod needs; where that is no node, return `False`: it goes without a placeholder."""
         need = need_of(self.state, pod, refused.by, counts, now)
         await asyncio.sleep(0)
         if isinstance(need, NoNeed):
             await self._do_without(pod, need, refused, now)
-        else:
-            needs.append((pod, need))
-
-    def _queued(self) -> list[str]:
-        """Return the UIDs of the pods without room in the queue that are looked at."""
-        return self._without_room.in_turn(QUEUED)
+            return False
+        needs.append((pod, need))
+        return True
 
     def _nodes_open_to(self, pod: Pod) -> Search[list[str]]:
         """Return the nodes that labels and taints let a pod go to."""
@@ -289,9 +294,9 @@ class Autoscaling(Feature):
 
     def _waits_since(self, uid: str) -> float:
         """Return since when a pod is refused, or has no room in the queue."""
-        refusal, without_room = self.state.memory.refusals.of(uid), self._without_room.since(uid)
-        if without_room is not None:
-            return without_room
+        if uid in self.state.indexes.gates.queued and (since := self._without_room.since(uid)) is not None:
+            return since
+        refusal = self.state.memory.refusals.of(uid)
         return math.inf if refusal is None else refusal.since
 
     async def _do_without(self, pod: GpuPod, why: NoNeed, refused: LastRefusal, now: Instant) -> None:

@@ -56,6 +56,10 @@ class WithoutRoom:
         """Return at most so many pods: the first of each namespace, then the second of each, and so on."""
         return self._since.in_turn(most)
 
+    def to_back(self, uid: str) -> None:
+        """Let others come first; the pod has waited since when it did."""
+        self._since.to_back(uid)
+
 
 def _first_of_each(lines: Mapping[str, list[str]], limit: int) -> dict[str, str]:
     """Return UID → namespace of at most so many pods: each namespace gets an equal share, and what others leave of theirs."""

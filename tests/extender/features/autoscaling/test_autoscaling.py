@@ -16,13 +16,13 @@ from extender.cluster.objects.kinds import Node, OwnerReference, Pod
 from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
 from extender.features.autoscaling.arrivals import Arrivals
-from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, WAITING, Autoscaling
+from extender.features.autoscaling.feature import LOOK_SECONDS, NODE_REQUESTS, QUEUED, WAITING, Autoscaling
 from extender.features.autoscaling.settings import AutoscalingSettings
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
 from extender.verbs.wire import ExtenderFilterResult
-from tests.extender.builders import args, at, cluster, gpus, node, pod, running
+from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod, running
 from tests.extender.features.queue.queued import OTHER_GATE, queued
 from tests.extender.rounds import at_work
 from tests.extender.scattered import (
@@ -501,6 +501,82 @@ async def test_a_pod_behind_another_gate_too_gets_none() -> None:
 
 
 @in_virtual_time
+async def test_pods_that_no_node_helps_do_not_stop_those_behind_them() -> None:
+    """They are looked at again after the others, and wait since when they did."""
+    hopeless = [f"h{number}" for number in range(2 * QUEUED)]
+    pods = (queued(name, 4, wants={keys.GPU_MODEL: "*B300*"}) for name in hopeless)
+    life = Life(full_with(*pods, queued("q", 4)), after="1s")
+    life.plan(*hopeless, "q")
+    await life.rounds(4 * LOOK_SECONDS)
+    assert life.api.created == ["q"]
+
+
+@in_virtual_time
+async def test_a_pod_with_a_placeholder_keeps_its_turn() -> None:
+    """No node helps it while another is empty; should that change, a pod like it asks for none: it sees that one is asked for."""
+    hopeless = [f"h{number}" for number in range(2 * QUEUED - 3)]
+    pods = (queued(name, 4, wants={keys.GPU_MODEL: "*B300*"}) for name in hopeless)
+    life = Life(full_with(queued("q", 4), queued("r", 4), *pods), after="1s")
+    life.plan("q", "r", *hopeless)
+    await life.rounds(LOOK_SECONDS + 1)
+    life.state.nodes.changed(counted(node("b", PAIRS)))
+    await life.rounds(2 * LOOK_SECONDS)
+    life.state.pods.changed(running("one-more", "b", *gpus("b", *range(8), machine_name=PAIRS)))
+    await life.rounds(4 * LOOK_SECONDS)
+    assert life.api.created == ["q"]
+
+
+@in_virtual_time
+async def test_a_pause_lasts_while_the_pod_is_in_the_queue() -> None:
+    """Also where another replica plans for a moment."""
+    life = Life(full_with(queued("q", 4)), after="1s", pause="100s")
+    life.plan("q")
+    await life.rounds(2 * LOOK_SECONDS)
+    life.api.end("q")
+    await life.rounds(LOOK_SECONDS)
+    assert len(life.api.told("GPUNodeDidNotCome")) == 1
+    life.autoscaling.queue.is_here = lambda: False
+    await life.rounds(LOOK_SECONDS + 1)
+    life.plan("q")
+    await life.rounds(60)
+    assert life.api.created == ["q"]
+    await life.rounds(60)
+    assert life.api.created == ["q", "q"]
+
+
+@in_virtual_time
+async def test_a_pause_lasts_though_many_other_pods_are_looked_at() -> None:
+    """Its pod has come to the back of the line meanwhile."""
+    hopeless = [f"h{number}" for number in range(QUEUED)]
+    pods = (queued(name, 4, wants={keys.GPU_MODEL: "*B300*"}) for name in hopeless)
+    life = Life(full_with(queued("q", 4), *pods), after="1s", pause="100s")
+    life.plan("q")
+    await life.rounds(2 * LOOK_SECONDS)
+    life.api.end("q")
+    life.plan(*hopeless)
+    await life.rounds(2 * LOOK_SECONDS)
+    life.plan(*hopeless, "q")
+    await life.rounds(60)
+    assert life.api.created == ["q"]
+    await life.rounds(60)
+    assert life.api.created == ["q", "q"]
+
+
+@in_virtual_time
+async def test_a_lapse_of_the_lease_begins_no_wait_again() -> None:
+    """The pod has been without room all the time."""
+    life = Life(full_with(queued("q", 4)), after="30s")
+    life.plan("q")
+    await life.rounds(20)
+    life.autoscaling.queue.is_here = lambda: False
+    await life.rounds(LOOK_SECONDS + 1)
+    assert life.api.created == []
+    life.plan("q")
+    await life.rounds(2 * LOOK_SECONDS)
+    assert life.api.created == ["q"]
+
+
+@in_virtual_time
 async def test_only_the_replica_that_plans_asks_for_pods_in_the_queue() -> None:
     """Another one may have planned them before, and does not know what has become of them."""
     life = Life(full_with(queued("q", 4)), after="1s")
@@ -508,6 +584,23 @@ async def test_only_the_replica_that_plans_asks_for_pods_in_the_queue() -> None:
     life.autoscaling.queue.is_here = lambda: False
     await life.rounds(30)
     assert life.api.created == []
+
+
+@in_virtual_time
+async def test_only_the_replica_that_plans_tells_that_no_node_came() -> None:
+    """The one before it knows the pod, too, but not what has become of it."""
+    state = full_with(queued("q", 4))
+    before = Life(state, after="1s")
+    before.plan("q")
+    await before.rounds(2 * LOOK_SECONDS)
+    before.autoscaling.queue.is_here = lambda: False
+    now = Life(state, before.api, after="1s")
+    now.plan("q")
+    rounds = asyncio.gather(before.rounds(20), now.rounds(20))
+    await asyncio.sleep(10)
+    before.api.end("q")
+    await rounds
+    assert len(before.api.told("GPUNodeDidNotCome")) == 1
 
 
 @in_virtual_time

@@ -32,6 +32,15 @@ def test_namespaces_take_turns() -> None:
     assert pods.in_turn(2) == ["a0", "b0"]
 
 
+def test_a_pod_that_has_had_its_turn_waits_on() -> None:
+    """Other namespaces come first, and the other pods of its own."""
+    pods = WithoutRoom()
+    finish(pods.update(line(a=2, b=1), 0.0))
+    pods.to_back("a0")
+    finish(pods.update(line(a=2, b=1), 1.0))
+    assert (pods.in_turn(9), pods.since("a0")) == (["b0", "a1", "a0"], 0.0)
+
+
 def test_the_first_pods_of_a_line_that_is_too_long_wait_for_longer_and_longer() -> None:
     """No update forgets them for those behind."""
     pods = WithoutRoom(limit=4)
