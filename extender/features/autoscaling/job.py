@@ -1,4 +1,6 @@
-"""A placeholder as a Kubernetes object: a Job with one pod that nobody ever places.
+"""A placeholder as a Kubernetes object: a Job with one pod that the extender never places.
+
+Where kube-scheduler asks no extender it may bind the pod, which the rounds delete then.
 
 It is a Job and not a bare pod, because Kubernetes ends and removes a Job by itself. `activeDeadlineSeconds` counts for
 pods that wait, too, and `ttlSecondsAfterFinished` removes it. So placeholders of extenders that died do not go on buying

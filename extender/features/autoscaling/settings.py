@@ -17,7 +17,7 @@ class AutoscalingSettings(Section):
     priority_class: str = "gputopo-placeholder"
     """Must not preempt, and must not be below -10 for cluster-autoscaler."""
     image: str = "registry.k8s.io/pause:3.10"
-    """Image of the placeholder. It never starts."""
+    """Image of the placeholder. It starts only if kube-scheduler binds it without the extender."""
     limit: int = Field(default=10, ge=1)
     """Maximum number of placeholders."""
     after: Duration = 30.0
