@@ -170,10 +170,10 @@ def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assign
 
 
 def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
-    """Yield what the pods of a plan have and will give back."""
+    """Yield what the pods of a plan have and will give back; GPUs that are sick by now are not free without them."""
     for moved, _ in room.plan.moves:
         view, pod = state.views.get(moved.node), state.pods.get(moved.uid)
-        if view and (gpus := view.taken().get(moved.uid, 0)):
+        if view and (gpus := view.taken().get(moved.uid, 0) & view.fit):
             is_there = pod is not None and not pod.ended
             yield Leaving(moved.node, gpus, HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
 

@@ -48,6 +48,7 @@ class Stays(StrEnum):
     BUDGETS = "several PodDisruptionBudgets, with which Kubernetes evicts no pod"
     SHARES = "shares of a GPU or MIG slices"
     UNKNOWN_GPUS = "GPUs that are not its alone"
+    UNFIT_GPUS = "GPUs that would not be free without it"
     UNREADABLE = "annotations that cannot be read"
     ANOTHER_SCHEDULER = "a scheduler that does not ask gputopo, and no gate: the next pod would go anywhere"
     LIMITS = "limits of moves"
@@ -90,6 +91,8 @@ def movable_pod(state: ClusterState, pod: GpuPod, waiting: GpuPod, now: Instant)
     gpus = taken.pop(pod.uid, 0)
     if view is None or not gpus or any(gpus & others for others in taken.values()):
         return Stays.UNKNOWN_GPUS
+    if gpus & ~view.fit:
+        return Stays.UNFIT_GPUS
     if reason := _why_it_stays(state, pod, waiting):
         return reason
     try:

@@ -92,6 +92,15 @@ def test_a_pod_stays_whose_gpu_somebody_else_may_have_too() -> None:
     }
 
 
+def test_a_pod_stays_whose_gpu_is_sick() -> None:
+    """Its GPU would not be free without it; the other GPU does not help a pod that wants both."""
+    sick = node("a", PAIRS, sick=gpus("a", 1, machine_name=PAIRS))
+    state = cluster(sick, pod("waits", 2), movable("one", 0), movable("two", 1, 2), budgets=[])
+    seen = read(state)
+    assert [moving.uid for moving in seen.pods] == ["one"]
+    assert seen.stay == {Stays.UNFIT_GPUS: 1}
+
+
 @pytest.mark.parametrize(("allowed", "one", "both"), [(0, False, False), (1, True, False), (2, True, True)])
 def test_budgets_are_kept(allowed: int, one: bool, both: bool) -> None:
     """A budget that allows one eviction lets either of two pods go, and not both."""
