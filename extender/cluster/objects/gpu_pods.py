@@ -272,6 +272,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
     for all.
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
+    may_move = _is_movable(metadata)
     conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
     conditions += [each for each in status.conditions or () if each.type == keys.PLANNED_CONDITION][:1]
     if not spec.node_name and is_said_to_be_gated(pod):
@@ -287,6 +288,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
         scheduling_group=spec.scheduling_group,
         workload_ref=spec.workload_ref,
         overhead=asked.spec.overhead,
+        termination_grace_period_seconds=spec.termination_grace_period_seconds if may_move else None,
     )
     return Pod(
         ObjectMeta(
@@ -300,7 +302,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
             metadata.annotations,
             metadata.owner_references,
         ),
-        kept if spec.node_name and not _is_movable(metadata) else _constrained(kept, spec),
+        kept if spec.node_name and not may_move else _constrained(kept, spec),
         PodStatus(
             status.phase and sys.intern(status.phase),
             status.nominated_node_name,
@@ -308,9 +310,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
             status.extended_resource_claim_status,
             _states(status.container_statuses),
             _states(status.init_container_statuses),
-            status.start_time
-            if keys.EXPECTED_DURATION in (metadata.annotations or {}) or _is_movable(metadata)
-            else None,
+            status.start_time if keys.EXPECTED_DURATION in (metadata.annotations or {}) or may_move else None,
         ),
         pod.json_bytes,
     )

@@ -145,6 +145,8 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     topology_spread_constraints: list[Present] | None = None
     resource_claims: list[PodClaim] | None = None
     volumes: list[Volume] | None = None
+    termination_grace_period_seconds: int | None = None
+    """Kept only of pods that may move."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False):

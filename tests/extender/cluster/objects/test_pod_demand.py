@@ -56,15 +56,16 @@ def test_pods_that_ask_alike_share_what_they_say() -> None:
 
 
 def test_of_a_running_pod_that_may_move_it_is_kept_where_it_may_go() -> None:
-    """And since when it runs; of others neither is read again."""
+    """And since when it runs, and how long it takes to end; of others none of that is read again."""
     for word, is_kept in (("true", True), ("false", False)):
         item = pod("p", 1, on="n1", wants={keys.MOVABLE: word})
         spec, status = (
-            replace(item.spec, node_selector={"a": "b"}),
+            replace(item.spec, node_selector={"a": "b"}, termination_grace_period_seconds=60),
             replace(item.status, start_time="2026-01-01T00:00:00Z"),
         )
         kept = lean(replace(item, spec=spec, status=status), asked_by(item))
-        assert (kept.spec.node_selector is not None, kept.status.start_time is not None) == (is_kept, is_kept)
+        read_later = kept.spec.node_selector, kept.status.start_time, kept.spec.termination_grace_period_seconds
+        assert [part is not None for part in read_later] == 3 * [is_kept]
 
 
 def test_a_pod_with_any_number_of_quantities_is_read_and_not_remembered() -> None:
