@@ -52,7 +52,7 @@ async def fragmented(tmp_path: Path, *, movable: bool = True) -> AsyncIterator[C
                 annotations = {keys.PLACEMENT: encode_placement(PlacementRecord({"main": (gpu,)}))}
                 if movable and (node, pair) == ("a", 1):
                     annotations |= {keys.MOVABLE: "true", keys.RESTART_COST: "90s"}
-                pod = gpu_pod(f"{node}{pair}", 1, annotations, nodeName=node)
+                pod = gpu_pod(f"{node}{pair}", 1, annotations, nodeName=node, schedulerName="gputopo")
                 owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True}
                 pod["metadata"] |= {"labels": LABELS, "ownerReferences": [owner]}
                 await built.create("/api/v1/namespaces/default/pods", pod)
