@@ -22,8 +22,10 @@ from topology.effort import Search
 from topology.errors import RequestError
 from topology.request.words import duration
 
-SWITCH_SECONDS: Final = 90.0
-"""Until a moved pod computes again: half a minute to end, which is the usual grace period, and a minute to start."""
+GRACE_SECONDS: Final = 30.0
+"""Within which a pod ends that says nothing else."""
+SWITCH_SECONDS: Final = GRACE_SECONDS + 60.0
+"""Until a moved pod computes again: the usual time to end, and a minute to start."""
 _FORBIDS: Final[Mapping[str, str]] = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
@@ -51,6 +53,7 @@ class Stays(StrEnum):
     UNFIT_GPUS = "GPUs that would not be free without it"
     UNREADABLE = "annotations that cannot be read"
     ANOTHER_SCHEDULER = "a scheduler that does not ask gputopo, and no gate: the next pod would go anywhere"
+    GRACE = "a grace period of more than half of the time that a plan has"
     LIMITS = "limits of moves"
 
 
@@ -63,9 +66,22 @@ class Movable:
 
 
 def movable_pods(
-    state: ClusterState, waiting: GpuPod, now: Instant, may_move: Callable[[GpuPod], bool] = lambda _: True
+    state: ClusterState,
+    waiting: GpuPod,
+    now: Instant,
+    patience_seconds: float,
+    may_move: Callable[[GpuPod], bool] = lambda _: True,
 ) -> Search[Movable]:
-    """Return the pods that may move for one that waits, of those that `may_move`; linear in all pods with GPUs."""
+    """Return the pods that may move for one that waits; linear in all pods with GPUs.
+
+    Args:
+        state: The cluster.
+        waiting: The pod that waits.
+        now: This moment.
+        patience_seconds: How long a plan may take; pods that take more than half of it to end stay.
+        may_move: Whether the limits let a pod move.
+
+    """
     movable = Movable()
     for number, view in enumerate([*state.views.values()]):
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
@@ -75,6 +91,9 @@ def movable_pods(
                 continue
             if not may_move(pod):
                 movable.stay[Stays.LIMITS] += 1
+                continue
+            if _grace_seconds(pod) > patience_seconds / 2:
+                movable.stay[Stays.GRACE] += 1
                 continue
             moving = movable_pod(state, pod, waiting, now)
             if isinstance(moving, Stays):
@@ -123,7 +142,10 @@ def may_go_together(state: ClusterState, pods: Sequence[MovablePod]) -> bool:
 
 
 def cost_seconds(pod: GpuPod, now: Instant) -> float:
-    """Return for how long each of the pod's GPUs does nothing new if it moves: the work that it loses, and the switch."""
+    """Return for how long each of the pod's GPUs does nothing new if it moves: the work that it loses, and the switch.
+
+    A grace period counts beyond the usual one: most programs that need more time take all of it.
+    """
     annotations = pod.pod.metadata.annotations or {}
     age = now.age_seconds(pod.pod.status.start_time or pod.pod.metadata.creation_timestamp)
     lost = [age]
@@ -131,7 +153,12 @@ def cost_seconds(pod: GpuPod, now: Instant) -> float:
         lost.append(duration(keys.RESTART_COST, annotations[keys.RESTART_COST]))
     if keys.CHECKPOINT_INTERVAL in annotations:
         lost.append(duration(keys.CHECKPOINT_INTERVAL, annotations[keys.CHECKPOINT_INTERVAL]) / 2)
-    return max(0.0, min(lost)) + SWITCH_SECONDS
+    return max(0.0, min(lost)) + SWITCH_SECONDS + max(0.0, _grace_seconds(pod) - GRACE_SECONDS)
+
+
+def _grace_seconds(pod: GpuPod) -> float:
+    seconds = pod.pod.spec.termination_grace_period_seconds
+    return GRACE_SECONDS if seconds is None else float(seconds)
 
 
 def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | None:

@@ -35,7 +35,9 @@ def worthwhile_plan(
     waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
     wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
     gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
-    movable = yield from movable_pods(state, pod, now, lambda other: limits.may_move(other, now))
+    movable = yield from movable_pods(
+        state, pod, now, settings.patience, lambda candidate: limits.may_move(candidate, now)
+    )
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]

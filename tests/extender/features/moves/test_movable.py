@@ -18,6 +18,7 @@ from topology.effort import finish
 LABELS = {"app": "serve"}
 GROUP = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
 NOW = at(600.0)
+PATIENCE_SECONDS = 600.0
 
 
 def movable(
@@ -40,7 +41,7 @@ def on_a_node(*pods: Pod) -> ClusterState:
 
 
 def read(state: ClusterState) -> Movable:
-    return finish(movable_pods(state, pod_of(state, "waits"), NOW))
+    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:
@@ -99,6 +100,24 @@ def test_a_pod_stays_whose_gpu_is_sick() -> None:
     seen = read(state)
     assert [moving.uid for moving in seen.pods] == ["one"]
     assert seen.stay == {Stays.UNFIT_GPUS: 1}
+
+
+def ending_within(seconds: int) -> Pod:
+    item = movable(f"ends-within-{seconds}", 0)
+    return replace(item, spec=replace(item.spec, termination_grace_period_seconds=seconds))
+
+
+def test_a_pod_stays_that_would_take_half_the_time_of_a_plan_to_end() -> None:
+    """What comes after has to fit into the other half."""
+    assert len(read(on_a_node(ending_within(300))).pods) == 1
+    assert read(on_a_node(ending_within(301))).stay == {Stays.GRACE: 1}
+
+
+def test_a_long_grace_period_costs_what_it_lasts_beyond_the_usual_one() -> None:
+    """A short one saves nothing: starting takes as long."""
+    for seconds, more in ((0, 0), (30, 0), (120, 90)):
+        state = on_a_node(ending_within(seconds))
+        assert cost_seconds(pod_of(state, f"ends-within-{seconds}"), NOW) == 600 + SWITCH_SECONDS + more
 
 
 @pytest.mark.parametrize(("allowed", "one", "both"), [(0, False, False), (1, True, False), (2, True, True)])

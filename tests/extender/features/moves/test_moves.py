@@ -20,7 +20,7 @@ def fragmented(settings: MovesSettings = AT_ONCE, *, moving: int = 1, budget: bo
     """Return two full nodes with three GPUs free, or with two where two pods have to move, and a pod that wants four."""
     site = MoveSite(2, Random(1), settings)
     for number in range(moving):
-        site.replica_set(f"moves-{number}", 1, "n0", budget=budget)
+        site.replica_set(f"moves-{number}", 1, "n0", budget=budget, terminationGracePeriodSeconds=1)
     site.single("stays", 4, on="n0")
     site.single("other", 5, on="n1")
     site.single("waits", 4)
