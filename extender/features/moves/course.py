@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.movable import Stays, may_go_together, movable_pod
@@ -19,6 +20,8 @@ from extender.kit.clock import Instant
 from extender.planning.moves import Leaving, MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
 from extender.planning.units import Assignment
+from extender.verbs.pod_context import PodContext
+from topology.errors import RequestError
 
 
 class MoveEnd(StrEnum):
@@ -49,7 +52,7 @@ class RoomPlan:
     """Monotonic seconds."""
     evicted: set[str] = field(default_factory=set)
     """UIDs of the pods whose eviction was granted."""
-    asked: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
     """UIDs of the pods that have been evicted, or may have been: the answer was lost."""
     is_promised: bool = False
     """Whether all of its evictions have been tried, and counted by the limits."""
@@ -88,7 +91,7 @@ def withdraw(state: ClusterState, room: RoomPlan, end: MoveEnd, now: float) -> N
     if end is not MoveEnd.SERVED and _has_target(state, room, now):
         state.holds.release(room.uid)
     for moved, _ in room.plan.moves:
-        if moved.uid not in room.asked or end is MoveEnd.STOOD_BY:
+        if moved.uid not in room.tried or end is MoveEnd.STOOD_BY:
             state.holds.release(room.key_of(moved))
 
 
@@ -106,7 +109,7 @@ def bequeath(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
     """Let the successor of a pod that is about to be evicted have its new place, and no pod of its owner that waits already."""
     heir = state.heir_of(pod)
     moved = next(moved for moved, _ in room.plan.moves if moved.uid == pod.uid)
-    room.asked.add(pod.uid)
+    room.tried.add(pod.uid)
     if heir is not None:
         waiting = (*state.indexes.gates.queued, *state.indexes.waiting.line({pod.pod.spec.scheduler_name or ""}))
         state.holds.bequeath(room.key_of(moved), replace(heir, not_for=frozenset(waiting)))
@@ -115,13 +118,13 @@ def bequeath(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
 def revoke(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
     """Take that back: the pod stays."""
     moved = next(moved for moved, _ in room.plan.moves if moved.uid == pod.uid)
-    room.asked.discard(pod.uid)
+    room.tried.discard(pod.uid)
     state.holds.revoke(room.key_of(moved))
 
 
 def learn_of_evictions(state: ClusterState, room: RoomPlan) -> list[MovablePod]:
     """Return the pods that were evicted although the answer was lost, each once."""
-    lost = [moved for moved, _ in room.plan.moves if moved.uid in room.asked - room.evicted]
+    lost = [moved for moved, _ in room.plan.moves if moved.uid in room.tried - room.evicted]
     left = [moved for moved in lost if not ((pod := state.pods.get(moved.uid)) and pod.is_alive)]
     room.evicted.update(moved.uid for moved in left)
     return left
@@ -148,9 +151,9 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant) -> bool:
-    """Whether these pods of a plan are where they were, and nothing forbids to evict them."""
+    """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pod asks what it did."""
     waiting = state.pods.get(room.uid)
-    if waiting is None:
+    if waiting is None or not _still_asks(state, waiting, room.plan.target, now):
         return False
     before = {moved.uid: moved for moved, _ in room.plan.moves}
     again = list[MovablePod]()
@@ -176,6 +179,23 @@ def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
         if view and (gpus := view.taken().get(moved.uid, 0) & view.fit):
             is_there = pod is not None and not pod.ended
             yield Leaving(moved.node, gpus, HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
+
+
+def _still_asks(state: ClusterState, waiting: GpuPod, target: Assignment, now: Instant) -> bool:
+    """Whether the newest version of the pod that waits may go to its target, and asks for what the plan gives it."""
+    view = state.views.get(target.node)
+    if view is None or not may_go(waiting.pod, view.node):
+        return False
+    try:
+        context = PodContext.read(state, waiting.pod, now)
+    except RequestError:
+        return False
+    is_single = context.group is None or (context.group.size or 1) <= 1
+    return (
+        is_single
+        and context.request == target.request
+        and is_plain(waiting.pod, with_claims=waiting.claimed is not None)
+    )
 
 
 def _has_target(state: ClusterState, room: RoomPlan, now: float) -> bool:

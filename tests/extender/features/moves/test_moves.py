@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from benchmarks.simulated.double.resources import BUDGETS, PODS
+from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
 from extender.cluster.candidates.holds import Hold
 from extender.features.moves.events import GIVEN_UP, WAITS
 from extender.features.moves.settings import MovesSettings
@@ -130,6 +130,28 @@ async def test_no_pod_is_evicted_where_somebody_else_has_taken_a_place(node: str
     for moved, place in plan.plan.moves:
         site.replica.state.holds.put(plan.key_of(moved), firm(place.node, place.gpus, plan.deadline))
     site.replica.state.holds.put(plan.uid, firm(plan.plan.target.node, plan.plan.target.gpus, plan.deadline))
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"spec": {"nodeSelector": {"disk": "fast"}}},
+        {"spec": {"affinity": {"nodeAffinity": {}}}},
+        {"metadata": {"annotations": {keys.REQUIRED_AFFINITY: "nvlink"}}},
+        {"metadata": {"annotations": {keys.GPU_MODEL: "B200"}}},
+        {"metadata": {"annotations": {keys.GROUP: "g", keys.GROUP_SIZE: "2"}}},
+        {"metadata": {"annotations": {keys.REQUIRED_AFFINITY: "unreadable"}}},
+    ],
+    ids=["selector", "affinity", "links", "model", "group", "unreadable"],
+)
+async def test_no_pod_is_evicted_for_a_pod_that_asks_for_something_else_by_now(edit: Object) -> None:
+    """Kubernetes lets people edit these of a pod behind a gate."""
+    site = fragmented()
+    await until_begun(site)
+    site.world.patch(PODS, "waits", edit)
+    site.replica.catch_up()
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
 
