@@ -160,7 +160,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
     for pod in pods:
         moving = movable_pod(state, pod, waiting, now)
         planned = before[pod.uid]
-        if isinstance(moving, Stays) or (moving.node, moving.gpus) != (planned.node, planned.gpus):
+        if not pod.is_movable or isinstance(moving, Stays) or (moving.node, moving.gpus) != (planned.node, planned.gpus):
             return False
         again.append(moving)
     return may_go_together(state, again)

@@ -177,8 +177,8 @@ class Moves(Feature):
             return
         plan, gain = made
         room = RoomPlan(plan, gain, self.clock().monotonic + self.settings.patience)
-        if not await self._holds_still(room):  # others may have come while the search took its steps
-            return
+        if not (await self._holds_still(room) and self._may_reserve(pod.uid)):
+            return  # others have come, or the pod has a place, since the search began
         reserve(self.state, room)
         self.plans.append(room)
         self.metrics.count(PLANS, BEGUN)
@@ -199,13 +199,25 @@ class Moves(Feature):
         if not (room.is_promised or await self._promise(room, pods)):
             self._end(room, MoveEnd.REFUSED)
             return
-        now = self.clock()
-        if not (self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
+        holds_still = await self._holds_still(room)
+        now, pods = self.clock(), still_to_move(self.state, room)  # from here to the eviction nothing else happens
+        if not (pods and self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
             return  # the next round ends it
-        if not (may_still_move(self.state, room, pods, now) and await self._holds_still(room)):
+        if not (holds_still and may_still_move(self.state, room, pods, now)):
             self._end(room, MoveEnd.CHANGED)
             return
         await self._evict(room, pods[0])
+
+    def _may_reserve(self, uid: str) -> bool:
+        """Whether a pod still waits in the queue of this replica, which holds nothing for it."""
+        pod, now = self.state.pods.get(uid), self.clock().monotonic
+        return (
+            self.queue.is_here()
+            and pod is not None
+            and pod.awaits_plan
+            and self.state.holds.firm_of(uid, now) is None
+            and not self.state.claimed_on(uid)
+        )
 
     async def _promise(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
         """Ask whether all evictions of a plan would be granted now, and count them."""

@@ -147,6 +147,18 @@ class MoveSite:
             self._be_kubelet()
         self._be_controller()
 
+    async def queue_alone(self) -> None:
+        """Let the queue have a round before which the moves have seen nothing."""
+        self.seconds += TICK_SECONDS
+        self._catch_up()
+        await self.queue.round()
+
+    def uid_of(self, name: str) -> str:
+        """Return the UID of a pod."""
+        pod = self.world.find(name)
+        assert pod
+        return str(pod["metadata"]["uid"])
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass in which nobody does anything."""
         self.seconds += seconds

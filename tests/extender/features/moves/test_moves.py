@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
@@ -9,7 +10,9 @@ import pytest
 
 from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
 from extender.cluster.candidates.holds import Hold
+from extender.features.moves.course import RoomPlan
 from extender.features.moves.events import GIVEN_UP, WAITS
+from extender.features.moves.feature import Moves
 from extender.features.moves.settings import MovesSettings
 from extender.kubernetes.evictor import EVICTED
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
@@ -151,6 +154,61 @@ async def test_no_pod_is_evicted_for_a_pod_that_asks_for_something_else_by_now(e
     site = fragmented()
     await until_begun(site)
     site.world.patch(PODS, "waits", edit)
+    site.replica.catch_up()
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen while a plan is checked, which takes steps."""
+    check = Moves._holds_still
+
+    async def slowly(moves: Moves, room: RoomPlan) -> bool:
+        holds_still = await check(moves, room)
+        happens()
+        return holds_still
+
+    monkeypatch.setattr(Moves, "_holds_still", slowly)
+
+
+async def test_a_plan_leaves_a_pod_alone_that_the_queue_has_planned_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue holds GPUs for it, and these stay held."""
+    site = fragmented()
+    await site.queue_alone()
+    planned = firm("n1", 0b1111, 600.0)
+    meanwhile(monkeypatch, lambda: site.replica.state.holds.put(site.uid_of("waits"), planned))
+    await site.moves.round()
+    assert site.moves.plans == []
+    assert site.replica.state.holds.firm_of(site.uid_of("waits"), site.seconds) == planned
+
+
+@pytest.mark.parametrize("why", ["the waiting pod is gone", "another replica plans", "the owner forbids it"])
+async def test_no_pod_is_evicted_if_something_happens_while_the_plan_is_checked(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Between the last look and the eviction there is nothing to wait for."""
+    site = fragmented()
+    await until_begun(site)
+
+    def happens() -> None:
+        if why == "the waiting pod is gone":
+            site.world.delete("waits", 0)
+        elif why == "the owner forbids it":
+            site.world.patch(PODS, "moves-0-1", {"metadata": {"annotations": {keys.MOVABLE: "false"}}})
+        else:
+            site.is_leader = False
+        site.replica.catch_up()
+
+    meanwhile(monkeypatch, happens)
+    await site.moves.round()
+    assert evicted(site) == []
+
+
+async def test_no_pod_is_evicted_whose_owner_forbids_it_by_now() -> None:
+    """The plan ends with it."""
+    site = fragmented()
+    await until_begun(site)
+    site.world.patch(PODS, "moves-0-1", {"metadata": {"annotations": {keys.MOVABLE: "false"}}})
     site.replica.catch_up()
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
