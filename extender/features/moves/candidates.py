@@ -5,7 +5,8 @@ A tenant chooses how many pods wait, and what they request. So one pod is chosen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -41,14 +42,27 @@ class WaitingTurns:
     _served: FairTable[str, float] = field(default_factory=lambda: FairTable(NAMESPACES))
     """Namespace → when its last turn was, in monotonic seconds."""
 
-    def next_pod(self, without_room: Iterable[str], under_way: Collection[str], now: Instant) -> Search[GpuPod | None]:
-        """Return the pod whose turn it is, and count its namespace as served; `under_way`: those that have a plan."""
+    def next_pod(
+        self, without_room: Iterable[str], under_way: Mapping[str, str], now: Instant
+    ) -> Search[GpuPod | None]:
+        """Return the pod whose turn it is, and count its namespace as served.
+
+        Args:
+            without_room: UIDs of the pods that wait in vain, in the order in which they are served.
+            under_way: UID → namespace of the pods that have a plan; at most half of all plans are for one namespace.
+            now: This moment.
+
+        """
+        plans = Counter(under_way.values())
+        most = max(1, self.settings.at_once // 2)
         first = dict[str, GpuPod]()
         for number, uid in enumerate([*islice(without_room, LOOKED_AT)]):
             if number % AT_ONCE == AT_ONCE - 1:
                 yield
             pod = self.state.pods.get(uid)
-            if pod and uid not in under_way and pod.key[0] not in first and self._may_begin(pod, now):
+            if not pod or uid in under_way or pod.key[0] in first or plans[pod.key[0]] >= most:
+                continue
+            if self._may_begin(pod, now):
                 first[pod.key[0]] = pod
         if not first:
             return None

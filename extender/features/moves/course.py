@@ -14,6 +14,7 @@ from enum import StrEnum
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.movable import Stays, may_go_together, movable_pod
 from extender.kit.clock import Instant
@@ -55,7 +56,7 @@ class RoomPlan:
     tried: set[str] = field(default_factory=set)
     """UIDs of the pods that have been evicted, or may have been: the answer was lost."""
     is_promised: bool = False
-    """Whether all of its evictions have been tried, and counted by the limits."""
+    """Whether all of its evictions have been tried, and the limits allow them together."""
     not_before: float = 0.0
     """When the next eviction may be tried, in monotonic seconds."""
 
@@ -63,6 +64,16 @@ class RoomPlan:
     def uid(self) -> str:
         """Of the waiting pod."""
         return self.plan.target.pod.metadata.uid
+
+    @property
+    def namespace(self) -> str:
+        """Of the waiting pod."""
+        return self.plan.target.pod.metadata.namespace
+
+    @property
+    def to_move(self) -> Iterator[tuple[Pod, str]]:
+        """The pods whose eviction has not been granted, each with the namespace that it moves for."""
+        return ((moved.wanted.pod, self.namespace) for moved, _ in self.plan.moves if moved.uid not in self.evicted)
 
     @property
     def cost_gpu_seconds(self) -> float:
@@ -160,7 +171,11 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
     for pod in pods:
         moving = movable_pod(state, pod, waiting, now)
         planned = before[pod.uid]
-        if not pod.is_movable or isinstance(moving, Stays) or (moving.node, moving.gpus) != (planned.node, planned.gpus):
+        if (
+            not pod.is_movable
+            or isinstance(moving, Stays)
+            or (moving.node, moving.gpus) != (planned.node, planned.gpus)
+        ):
             return False
         again.append(moving)
     return may_go_together(state, again)

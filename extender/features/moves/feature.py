@@ -35,7 +35,7 @@ from extender.features.moves.course import (
     still_to_move,
     withdraw,
 )
-from extender.features.moves.limits import MoveLimits
+from extender.features.moves.limits import MoveLimits, UnderWay
 from extender.features.moves.search import worthwhile_plan
 from extender.features.moves.series import BEGUN, COST, GAIN, GAUGES, MOVES, PLANS
 from extender.features.moves.settings import MovesSettings
@@ -47,7 +47,7 @@ from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
-from extender.planning.moves import MovePlan, still_fits
+from extender.planning.moves import MovablePod, MovePlan, still_fits
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import NodesOfCluster, on_their_way
 from extender.telemetry.metrics import Figures, Metrics
@@ -137,7 +137,7 @@ class Moves(Feature):
             return
         for plan in [*self.plans]:
             for moved in learn_of_evictions(self.state, plan):
-                self.metrics.count(COST, amount=moved.cost_gpu_seconds)
+                self._count(plan, moved)
             if end := fate(self.state, plan, self.clock().monotonic):
                 self._end(plan, end)
             elif self.clock().monotonic >= plan.not_before:
@@ -166,12 +166,13 @@ class Moves(Feature):
     async def _begin_one(self) -> None:
         """Look for a plan for the pod whose turn it is, and reserve what it needs."""
         now = self.clock()
-        under_way = frozenset(plan.uid for plan in self.plans)
+        under_way = {plan.uid: plan.namespace for plan in self.plans}
         pod = await in_turns(self.turns.next_pod(self.queue.without_room(), under_way, now))
         if pod is None or not self.state.budgets.known:
             return
         nodes = self.nodes_as_planned(now)
-        made = await in_turns(worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, now))
+        planned = self._under_way()
+        made = await in_turns(worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, now, planned))
         if made is None or not self.queue.is_here():
             self.turns.in_vain(pod, now.monotonic)
             return
@@ -220,17 +221,17 @@ class Moves(Feature):
         )
 
     async def _promise(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
-        """Ask whether all evictions of a plan would be granted now, and count them."""
-        namespace = room.plan.target.pod.metadata.namespace
-        if not self.limits.may_move_together([pod.pod for pod in pods], namespace, self.clock().monotonic):
+        """Ask whether all evictions of a plan would be granted now, and whether the limits allow them."""
+        now, others = self.clock(), self._under_way(but_for=room)
+        if not all(self.limits.may_move(pod, now, others) for pod in pods):
+            return False
+        if not self.limits.may_move_together([pod.pod for pod in pods], room.namespace, now.monotonic, others):
             return False
         for pod in pods:
             answer, _ = await evict(self.send, PodName.of(pod), dry_run=True)
             if answer is not EvictionOutcome.EVICTED:
                 self.metrics.count(MOVES, answer)
                 return False
-        for pod in pods:
-            self.limits.moved(pod.pod, namespace, self.clock().monotonic)
         room.is_promised = True
         return True
 
@@ -243,7 +244,7 @@ class Moves(Feature):
         log.info("asked for a move", pod="/".join(pod.key), to=place.node, answer=str(answer), why=why)
         if answer is EvictionOutcome.EVICTED:
             room.evicted.add(pod.uid)
-            self.metrics.count(COST, amount=move.cost_gpu_seconds)
+            self._count(room, move)
             waiting = room.plan.target.pod.metadata
             name = PodName(waiting.namespace, waiting.name, waiting.uid)
             self.recorder.record(events.moved(PodName.of(pod), name, move, place))
@@ -254,6 +255,15 @@ class Moves(Feature):
             self._end(room, MoveEnd.REFUSED)
             return
         room.not_before = self.clock().monotonic + RETRY_SECONDS
+
+    def _count(self, room: RoomPlan, moved: MovablePod) -> None:
+        """Take note of an eviction that was granted."""
+        self.metrics.count(COST, amount=moved.cost_gpu_seconds)
+        self.limits.moved(moved.wanted.pod, room.namespace, self.clock().monotonic)
+
+    def _under_way(self, but_for: RoomPlan | None = None) -> UnderWay:
+        """Return the pods of plans that are yet to move."""
+        return UnderWay.adding(move for plan in self.plans if plan is not but_for for move in plan.to_move)
 
     async def _holds_still(self, room: RoomPlan) -> bool:
         now = self.clock()

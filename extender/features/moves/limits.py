@@ -6,9 +6,9 @@ What is counted is bounded by the limit of all moves. A restart forgets it; the 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
@@ -30,6 +30,32 @@ class _Move:
     for_namespace: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Pods of plans that are carried out, and that are yet to move: they count as if they had moved."""
+
+    count: int = 0
+    of: Mapping[str, int] = field(default_factory=Counter)
+    """By namespace."""
+    by_receiver: Mapping[str, int] = field(default_factory=Counter)
+    """By the namespace of the pod that they move for."""
+    owners: frozenset[str] = frozenset()
+
+    @classmethod
+    def adding(cls, moves: Iterable[tuple[Pod, str]]) -> Self:
+        """Add up pods, each with the namespace that it moves for."""
+        pods = [*moves]
+        return cls(
+            len(pods),
+            Counter(pod.metadata.namespace for pod, _ in pods),
+            Counter(namespace for _, namespace in pods),
+            frozenset(owner_of(pod) for pod, _ in pods),
+        )
+
+
+NOTHING_UNDER_WAY: Final = UnderWay()
+
+
 @dataclass(slots=True)
 class MoveLimits:
     """The moves of the last hour; all times are monotonic seconds."""
@@ -48,28 +74,32 @@ class MoveLimits:
         self._forget(now)
         return len(self._moves) < self.settings.per_hour and self._for[namespace] < self.settings.namespace_per_hour
 
-    def may_move(self, pod: GpuPod, now: Instant) -> bool:
-        """Whether a pod may move: it is old enough, and no pod of its owner has moved just now, nor too many of its namespace."""
+    def may_move(self, pod: GpuPod, now: Instant, under_way: UnderWay = NOTHING_UNDER_WAY) -> bool:
+        """Whether a pod may move: it is old enough, no pod of its owner moves or just moved, nor too many of its namespace."""
         self._forget(now.monotonic)
         between, moved_at = self.settings.between_moves, self._owners.get(owner_of(pod.pod))
         age_seconds = now.age_seconds(pod.pod.status.start_time or pod.pod.metadata.creation_timestamp)
         is_rested = moved_at is None or now.monotonic - moved_at >= between
-        return is_rested and age_seconds >= between and self._of[pod.key[0]] < self.settings.namespace_per_hour
+        is_alone = not between or owner_of(pod.pod) not in under_way.owners
+        moved = self._of[pod.key[0]] + under_way.of.get(pod.key[0], 0)
+        return is_rested and is_alone and age_seconds >= between and moved < self.settings.namespace_per_hour
 
-    def may_move_together(self, pods: Sequence[Pod], namespace: str, now: float) -> bool:
+    def may_move_together(
+        self, pods: Sequence[Pod], namespace: str, now: float, under_way: UnderWay = NOTHING_UNDER_WAY
+    ) -> bool:
         """Whether these pods, each of which may move, may do so at one time for a pod of this namespace."""
         self._forget(now)
         most, of = self.settings.namespace_per_hour, Counter(pod.metadata.namespace for pod in pods)
         owners = {owner_of(pod) for pod in pods}
         return (
-            len(self._moves) + len(pods) <= self.settings.per_hour
-            and self._for[namespace] + len(pods) <= most
-            and all(self._of[name] + count <= most for name, count in of.items())
+            len(self._moves) + under_way.count + len(pods) <= self.settings.per_hour
+            and self._for[namespace] + under_way.by_receiver.get(namespace, 0) + len(pods) <= most
+            and all(self._of[name] + under_way.of.get(name, 0) + count <= most for name, count in of.items())
             and (len(owners) == len(pods) or not self.settings.between_moves)
         )
 
     def moved(self, pod: Pod, for_namespace: str, now: float) -> None:
-        """Take note that a pod moves."""
+        """Take note that a pod has been evicted."""
         namespace = pod.metadata.namespace
         self._moves.append(_Move(now, namespace, for_namespace))
         self._of[namespace] += 1

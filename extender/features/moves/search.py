@@ -7,7 +7,7 @@ from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.features.moves.limits import MoveLimits
+from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
 from extender.features.moves.movable import may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
@@ -23,7 +23,13 @@ MOST_WAIT_SECONDS: Final = 3600.0
 
 
 def worthwhile_plan(
-    state: ClusterState, nodes: PlannedNodes, pod: GpuPod, settings: MovesSettings, limits: MoveLimits, now: Instant
+    state: ClusterState,
+    nodes: PlannedNodes,
+    pod: GpuPod,
+    settings: MovesSettings,
+    limits: MoveLimits,
+    now: Instant,
+    under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Search[tuple[MovePlan, float] | None]:
     """Return a plan for a single pod that waits in the queue, and what it is worth in GPU-seconds."""
     try:
@@ -36,12 +42,12 @@ def worthwhile_plan(
     wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
     gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
     movable = yield from movable_pods(
-        state, pod, now, settings.patience, lambda candidate: limits.may_move(candidate, now)
+        state, pod, now, settings.patience, lambda candidate: limits.may_move(candidate, now, under_way)
     )
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]
-        return may_go_together(state, pods) and limits.may_move_together(moving, pod.key[0], now.monotonic)
+        return may_go_together(state, pods) and limits.may_move_together(moving, pod.key[0], now.monotonic, under_way)
 
     plan = yield from state.effort.bounded_steps(plan_moves(nodes, waiting, movable.pods, gain, may_go))
     return None if plan is None else (plan, gain)

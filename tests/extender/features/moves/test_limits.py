@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import OwnerReference
-from extender.features.moves.limits import HOUR_SECONDS, MoveLimits
+from extender.features.moves.limits import HOUR_SECONDS, MoveLimits, UnderWay
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from tests.extender.builders import pod
@@ -67,6 +67,19 @@ def test_no_more_pods_move_in_an_hour_than_the_cluster_allows() -> None:
         counted.moved(of(f"o{number}", f"n{number}").pod, f"for{number}", 0.0)
     assert not counted.may_ask("new", HOUR_SECONDS - 1)
     assert counted.may_ask("new", HOUR_SECONDS)
+
+
+def test_pods_that_are_yet_to_move_count_as_if_they_had() -> None:
+    """So two plans that overlap keep the limits, too."""
+    counted, under_way = limits(), UnderWay.adding([(of("c").pod, "for")])
+    assert [counted.may_move(of(owner), at(0.0), under_way) for owner in "ca"] == [False, True]
+    assert limits(betweenMoves="0s").may_move(of("c"), at(0.0), under_way)
+    one, two, elsewhere = of("a").pod, of("b").pod, [of("d", "n1").pod, of("e", "n2").pod]
+    assert counted.may_move_together([one], "greedy", 0.0, under_way)
+    assert not counted.may_move_together([one, two], "greedy", 0.0, under_way)
+    assert counted.may_move_together(elsewhere, "greedy", 0.0, under_way)
+    assert not counted.may_move_together(elsewhere, "for", 0.0, under_way)
+    assert not limits(perHour=2).may_move_together(elsewhere, "greedy", 0.0, under_way)
 
 
 def test_two_pods_of_one_owner_do_not_move_together() -> None:

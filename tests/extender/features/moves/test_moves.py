@@ -204,6 +204,34 @@ async def test_no_pod_is_evicted_if_something_happens_while_the_plan_is_checked(
     assert evicted(site) == []
 
 
+@pytest.mark.parametrize("is_evicted", [True, False])
+async def test_the_limits_count_evictions_and_no_plans(monkeypatch: pytest.MonkeyPatch, is_evicted: bool) -> None:
+    """The waiting pod goes when all dry runs have been granted; otherwise a pod moves, and no more may in this hour."""
+    site = fragmented(AT_ONCE.model_copy(update={"namespace_per_hour": 1}))
+    await until_begun(site)
+    if not is_evicted:
+
+        def goes() -> None:
+            site.world.delete("waits", 0)
+            site.replica.catch_up()
+
+        meanwhile(monkeypatch, goes)
+    await site.moves.round()
+    assert bool(evicted(site)) == is_evicted
+    assert site.moves.limits.may_ask("default", site.seconds) == (not is_evicted)
+
+
+async def test_no_pod_is_evicted_whose_owner_has_lost_another_one_since_the_plan() -> None:
+    """Plans that overlap keep the time between two moves."""
+    site = fragmented(AT_ONCE.model_copy(update={"between_moves": 3600.0}))
+    site.pass_time(3600.0)
+    await until_begun(site)
+    (moved, _) = site.moves.plans[0].plan.moves[0]
+    site.moves.limits.moved(moved.wanted.pod, "default", site.seconds)
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans refused"]) == ([], 1)
+
+
 async def test_no_pod_is_evicted_whose_owner_forbids_it_by_now() -> None:
     """The plan ends with it."""
     site = fragmented()
