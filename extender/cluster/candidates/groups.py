@@ -191,6 +191,14 @@ class Groups:
         members = self._members[self._key_of[uid]].items()
         return [member.pod for other, member in members if other != uid and member.pod.is_alive]
 
+    def has_peers(self, uid: str) -> bool:
+        """Whether there are any of them; linear in the group only once after each change of it."""
+        if uid not in self._key_of:
+            return False
+        key = self._key_of[uid]
+        tally, itself = self._tally(key), self._members[key][uid].pod.is_alive
+        return len(tally.live) + tally.gated > itself
+
     def is_spread(self, uid: str) -> bool:
         """Whether a pod's group is at work on several nodes; mostly its first two pods tell."""
         nodes = set[str]()

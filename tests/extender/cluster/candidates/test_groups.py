@@ -248,3 +248,16 @@ def test_every_level_has_labels() -> None:
     """And none is read for two levels."""
     read = [label for labels in DOMAIN_LABELS.values() for label in labels]
     assert set(DOMAIN_LABELS) == set(Level) and len(read) == len(set(read))
+
+
+def test_a_pod_has_peers_as_long_as_another_one_of_its_group_is_alive() -> None:
+    """Behind a gate or not; those that have ended, and pods of other groups, are none."""
+    gated = sibling("gated")
+    gated = replace(gated, spec=replace(gated.spec, scheduling_gates=[{"name": keys.PLAN_GATE}]))
+    ended = replace(sibling("ended"), status=replace(gated.status, phase="Succeeded"))
+    for others, has_peers in (([], False), ([ended], False), ([gated], True), ([sibling("open")], True)):
+        groups = cluster(*hall(a=1), stranger(2), sibling("p"), *others, pod("alone")).indexes.groups
+        assert [groups.has_peers(uid) for uid in ("p", "alone", "nobody")] == [has_peers, False, False]
+        assert bool(groups.peers("p")) == has_peers
+    groups = cluster(*hall(a=1), ended, sibling("p")).indexes.groups
+    assert groups.has_peers("ended")
