@@ -76,7 +76,7 @@ class WaitingTurns:
 
     def _may_begin(self, pod: GpuPod, now: Instant) -> bool:
         waited = now.age_seconds(pod.pod.metadata.creation_timestamp)
-        is_single = bool(pod.gpus) and not (pod.profile or pod.shares or self.state.indexes.groups.peers(pod.uid))
+        is_single = bool(pod.gpus) and not (pod.profile or pod.shares or self.state.indexes.groups.has_peers(pod.uid))
         return (
             is_single
             and pod.awaits_plan

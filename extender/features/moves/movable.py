@@ -173,7 +173,7 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod) -> Stays | 
         return Stays.NO_CONTROLLER
     if owner.kind == "Job":
         return Stays.JOB
-    if state.indexes.groups.peers(pod.uid):
+    if state.indexes.groups.has_peers(pod.uid):
         return Stays.GROUP
     if any(annotations.get(key) == word for key, word in _FORBIDS.items()):
         return Stays.FORBIDDEN
