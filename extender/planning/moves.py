@@ -99,8 +99,8 @@ def plan_moves(
             by_node.setdefault(pod.node, []).append(pod)
     candidates = list[_Candidate]()
     for node, pods in by_node.items():
-        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds and may_go_together(some))
-        candidates += yield from _candidates(nodes, node, within, waiting.request)
+        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
+        candidates += yield from _candidates(nodes, node, within, waiting.request, may_go_together)
         yield
     for candidate in sorted(candidates, key=lambda candidate: candidate.rank)[:TRIED]:
         plan = yield from _placed(nodes, waiting, candidate)
@@ -143,12 +143,18 @@ def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
 
 
 def _candidates(
-    nodes: PlannedNodes, node: str, sets: Iterable[tuple[MovablePod, ...]], request: GpuRequest
+    nodes: PlannedNodes,
+    node: str,
+    sets: Iterable[tuple[MovablePod, ...]],
+    request: GpuRequest,
+    may_go_together: Callable[[Sequence[MovablePod]], bool],
 ) -> Search[list[_Candidate]]:
     candidates = list[_Candidate]()
     for number, pods in enumerate(sets):
         if number % DECIDED_AT_ONCE == DECIDED_AT_ONCE - 1:
             yield
+        if not may_go_together(pods):
+            continue
         verdict = nodes.decide_after(node, _gpus(pods), request)
         if isinstance(verdict, Placement):
             candidates.append(_Candidate(pods, verdict.score))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.planning.moves import MOST_MOVES, Leaving, MovablePod, MovePlan, plan_moves, still_fits
+from extender.planning.moves import DECIDED_AT_ONCE, MOST_MOVES, Leaving, MovablePod, MovePlan, plan_moves, still_fits
 from extender.planning.planned_nodes import HostDemand
 from extender.planning.units import Assignment, PendingPod
 from tests.extender.builders import PAIRS, cluster, gpus, node, pod
@@ -145,6 +146,21 @@ def _fit(sizes: list[int], left: dict[str, int]) -> bool:
     if not sizes:
         return True
     return any(room >= sizes[0] and _fit(sizes[1:], {**left, where: room - sizes[0]}) for where, room in left.items())
+
+
+def test_sets_of_pods_that_may_not_go_together_end_steps_as_well() -> None:
+    """To look for their budgets may take long."""
+    pods = [movable(f"a{at}", "a", at) for at in range(8)]
+    state, looked_at = two_nodes(*(on(f"a{at}", "a", at) for at in range(8))), list[int]()
+
+    def may_go_together(some: Sequence[MovablePod]) -> bool:
+        looked_at.append(len(some))
+        return False
+
+    steps = plan_moves(planned_nodes(state), pending("w", 2), pods, PLENTY, may_go_together)
+    in_steps = [0, *(len(looked_at) for _ in steps)]
+    assert max(later - before for before, later in pairwise(in_steps)) == DECIDED_AT_ONCE
+    assert len(looked_at) == 8 + 28
 
 
 def test_gpus_are_given_once() -> None:
