@@ -16,7 +16,7 @@ from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.moves.movable import Stays, may_go_together, movable_pod
+from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pod
 from extender.kit.clock import Instant
 from extender.planning.moves import Leaving, MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
@@ -55,6 +55,8 @@ class RoomPlan:
     """UIDs of the pods whose eviction was granted."""
     tried: set[str] = field(default_factory=set)
     """UIDs of the pods that have been evicted, or may have been: the answer was lost."""
+    protected: set[str] = field(default_factory=set)
+    """UIDs of the pods that had a budget when the plan began."""
     is_promised: bool = False
     """Whether all of its evictions have been tried, and the limits allow them together."""
     not_before: float = 0.0
@@ -92,6 +94,7 @@ class RoomPlan:
 
 def reserve(state: ClusterState, room: RoomPlan) -> None:
     """Hold the target for the waiting pod, and the new places for no pod yet."""
+    room.protected = {moved.uid for moved, _ in room.plan.moves if state.budgets.of(moved.wanted.pod.metadata)}
     state.holds.put(room.uid, _hold(room.plan.target, room.deadline))
     for moved, place in room.plan.moves:
         state.holds.put(room.key_of(moved), _hold(place, room.deadline))
@@ -158,7 +161,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
     """Return the pods that are to be evicted yet, those with budgets first: only these are likely to be refused."""
     pods = (state.pods.get(moved.uid) for moved, _ in room.plan.moves if moved.uid not in room.evicted)
     alive = [pod for pod in pods if pod is not None and pod.is_alive]
-    return sorted(alive, key=lambda pod: not state.budgets.of(pod.pod.metadata))
+    return sorted(alive, key=lambda pod: pod.uid not in room.protected)
 
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant) -> bool:
@@ -167,9 +170,9 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
     if waiting is None or not _still_asks(state, waiting, room.plan.target, now):
         return False
     before = {moved.uid: moved for moved, _ in room.plan.moves}
-    again = list[MovablePod]()
+    again, budgets_of = list[MovablePod](), BudgetsOfPods(state.budgets)
     for pod in pods:
-        moving = movable_pod(state, pod, waiting, now)
+        moving = movable_pod(state, pod, waiting, now, budgets_of)
         planned = before[pod.uid]
         if (
             not pod.is_movable
@@ -178,7 +181,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         ):
             return False
         again.append(moving)
-    return may_go_together(state, again)
+    return may_go_together(budgets_of, again)
 
 
 def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assignment, ...]:

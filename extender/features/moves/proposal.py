@@ -6,7 +6,7 @@ from functools import partial
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.features.moves.movable import may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, may_go_together, movable_pods
 from extender.features.moves.search import MOST_WAIT_SECONDS
 from extender.features.moves.settings import MovesSettings
 from extender.inspect.inspection import Answer
@@ -86,8 +86,9 @@ def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float)
     if fitting := nodes.place(pod.pod, context.request, waiting.avoided):
         return proposal.model_copy(update={"node": fitting[0], "gpus": fitting[1].gpus})
     gain = waiting.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
-    movable = finish(movable_pods(state, pod, now, MovesSettings().patience))
-    plan = finish(plan_moves(nodes, waiting, movable.pods, gain, partial(may_go_together, state)))
+    budgets_of = BudgetsOfPods(state.budgets)
+    movable = finish(movable_pods(state, pod, now, MovesSettings().patience, budgets_of))
+    plan = finish(plan_moves(nodes, waiting, movable.pods, gain, partial(may_go_together, budgets_of)))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})
     return proposal.model_copy(update=_outcome(plan)) if plan else proposal

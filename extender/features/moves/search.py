@@ -8,7 +8,7 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
-from extender.features.moves.movable import may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod, MovePlan, plan_moves
@@ -41,13 +41,16 @@ def worthwhile_plan(
     waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
     wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
     gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
+    budgets_of = BudgetsOfPods(state.budgets)
     movable = yield from movable_pods(
-        state, pod, now, settings.patience, lambda candidate: limits.may_move(candidate, now, under_way)
+        state, pod, now, settings.patience, budgets_of, lambda candidate: limits.may_move(candidate, now, under_way)
     )
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]
-        return may_go_together(state, pods) and limits.may_move_together(moving, pod.key[0], now.monotonic, under_way)
+        return may_go_together(budgets_of, pods) and limits.may_move_together(
+            moving, pod.key[0], now.monotonic, under_way
+        )
 
     plan = yield from state.effort.bounded_steps(plan_moves(nodes, waiting, movable.pods, gain, may_go))
     return None if plan is None else (plan, gain)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
 
+from extender.cluster.caches.budgets import Budgets
+from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.kinds import AffinityRules, OwnerReference, Pod
+from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
 from extender.cluster.state import ClusterState
-from extender.features.moves.movable import SWITCH_SECONDS, Movable, Stays, cost_seconds, may_go_together, movable_pods
+from extender.features.moves.movable import (
+    PODS_AT_ONCE,
+    SWITCH_SECONDS,
+    BudgetsOfPods,
+    Movable,
+    Stays,
+    cost_seconds,
+    may_go_together,
+    movable_pods,
+)
 from tests.extender.builders import PAIRS, at, budget, cluster, gpus, node, pod
 from topology.annotations import keys
 from topology.effort import finish
@@ -36,12 +48,22 @@ def movable(
     return replace(built, metadata=replace(built.metadata, owner_references=owners))
 
 
+class CountingBudgets(Budgets):
+    """Counts how often it is asked."""
+
+    lookups = 0
+
+    def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
+        self.lookups += 1
+        return super().of(pod)
+
+
 def on_a_node(*pods: Pod) -> ClusterState:
     return cluster(node("a", PAIRS), pod("waits", 2), *pods, budgets=[])
 
 
 def read(state: ClusterState) -> Movable:
-    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS))
+    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, BudgetsOfPods(state.budgets)))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:
@@ -127,7 +149,19 @@ def test_budgets_are_kept(allowed: int, one: bool, both: bool) -> None:
     state.budgets.replaced([budget("b", allowed, **LABELS)])
     seen = read(state)
     assert (len(seen.pods), seen.stay[Stays.BUDGET]) == ((2, 0) if one else (0, 2))
-    assert may_go_together(state, seen.pods) == (both or not one)
+    assert may_go_together(BudgetsOfPods(state.budgets), seen.pods) == (both or not one)
+
+
+def test_a_few_pods_are_looked_at_in_one_step_however_many_budgets_their_namespace_has() -> None:
+    """And the budgets of each of them once in a search: a tenant chooses how many there are."""
+    state = on_a_node(*(movable(f"s{number}", number) for number in range(8)))
+    budgets = CountingBudgets()
+    budgets_of = BudgetsOfPods(budgets)
+    steps = movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of)
+    in_steps = [0, *(budgets.lookups for _ in steps), budgets.lookups]
+    assert max(later - before for before, later in pairwise(in_steps)) == PODS_AT_ONCE
+    may_go_together(budgets_of, read(state).pods)
+    assert budgets.lookups == 8
 
 
 def test_a_pod_with_two_budgets_stays() -> None:
