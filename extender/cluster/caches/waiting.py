@@ -46,6 +46,10 @@ class Waiting:
         lines = (line for name in sorted(schedulers) for line in self._lines.get(name, {}).values())
         return (uid for *_, uid in merge(*(islice(line, share) for line in lines)))
 
+    def of_namespace(self, namespace: str, scheduler: str) -> Iterator[str]:
+        """Yield the UIDs of those of one namespace that wait for one scheduler, in their order."""
+        return (uid for *_, uid in self._lines.get(scheduler, {}).get(namespace, ()))
+
     def length(self, schedulers: Collection[str]) -> int:
         """Return how many these are."""
         return sum(len(line) for name in schedulers for line in self._lines.get(name, {}).values())
