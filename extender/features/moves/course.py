@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pod
@@ -125,8 +126,7 @@ def bequeath(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
     moved = next(moved for moved, _ in room.plan.moves if moved.uid == pod.uid)
     room.tried.add(pod.uid)
     if heir is not None:
-        waiting = (*state.indexes.gates.queued, *state.indexes.waiting.line({pod.pod.spec.scheduler_name or ""}))
-        state.holds.bequeath(room.key_of(moved), replace(heir, not_for=frozenset(waiting)))
+        state.holds.bequeath(room.key_of(moved), replace(heir, not_for=frozenset(_waiting_siblings(state, pod))))
 
 
 def revoke(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
@@ -197,6 +197,16 @@ def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
         if view and (gpus := view.taken().get(moved.uid, 0) & view.fit):
             is_there = pod is not None and not pod.ended
             yield Leaving(moved.node, gpus, HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
+
+
+def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:
+    """Yield the UIDs of the pods of the same owner that wait, with the gate or without."""
+    namespace, owner = pod.key[0], owner_of(pod.pod)
+    gated = (uid for uid, queued in state.indexes.gates.queued.items() if queued.pod.metadata.namespace == namespace)
+    for uid in chain(gated, state.indexes.waiting.of_namespace(namespace, pod.pod.spec.scheduler_name or "")):
+        sibling = state.pods.get(uid)
+        if sibling is not None and owner_of(sibling.pod) == owner:
+            yield uid
 
 
 def _still_asks(state: ClusterState, waiting: GpuPod, target: Assignment, now: Instant) -> bool:

@@ -102,6 +102,12 @@ class MoveSite:
             body = {"metadata": {"name": name}, "spec": spec, "status": {"disruptionsAllowed": 1}}
             self.world.store.create(BUDGETS, "default", body)
 
+    def one_more(self, name: str) -> str:
+        """Create one more pod of a ReplicaSet behind the gate; returns its name."""
+        replicas, template = self._replicas[name]
+        self._replicas[name] = replicas + 1, template
+        return self._create(name, template)
+
     def single(self, name: str, gpus: int, on: str = "", **annotations: str) -> None:
         """Create a pod of nobody's: on a node, or behind the gate."""
         gates = {} if on else {"schedulingGates": [{"name": keys.PLAN_GATE}]}

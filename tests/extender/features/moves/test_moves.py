@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
-from extender.cluster.candidates.holds import Hold
+from extender.cluster.candidates.holds import Heir, Hold, Holds
 from extender.features.moves.course import RoomPlan
 from extender.features.moves.events import GIVEN_UP, WAITS
 from extender.features.moves.feature import Moves
@@ -240,6 +240,20 @@ async def test_no_pod_is_evicted_whose_owner_forbids_it_by_now() -> None:
     site.replica.catch_up()
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
+async def test_a_reserved_place_is_kept_from_pods_of_the_owner_that_wait_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of all pods that wait, only these are remembered for that."""
+    site = fragmented()
+    await until_begun(site)
+    sibling = site.one_more("moves-0")
+    site.replica.catch_up()
+    heirs = list[Heir]()
+    monkeypatch.setattr(Holds, "bequeath", lambda _holds, _key, heir: heirs.append(heir))
+    await site.moves.round()
+    assert [heir.not_for for heir in heirs] == [{site.uid_of(sibling)}]
 
 
 async def test_a_plan_ends_in_time_and_nothing_stays_reserved() -> None:
