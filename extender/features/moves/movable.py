@@ -58,6 +58,7 @@ class Stays(StrEnum):
     UNREADABLE = "annotations that cannot be read"
     ANOTHER_SCHEDULER = "a scheduler that does not ask gputopo, and no gate: the next pod would go anywhere"
     GRACE = "a grace period of more than half of the time that a plan has"
+    NO_GATE = "no way through the queue: the next pod would not wait for its new place"
     LIMITS = "limits of moves"
 
 
@@ -96,7 +97,7 @@ def movable_pods(
     now: Instant,
     patience_seconds: float,
     budgets_of: BudgetsOfPods,
-    may_move: Callable[[GpuPod], bool] = lambda _: True,
+    why_not: Callable[[GpuPod], Stays | None] = lambda _: None,
 ) -> Search[Movable]:
     """Return the pods that may move for one that waits; linear in all pods with GPUs.
 
@@ -106,7 +107,7 @@ def movable_pods(
         now: This moment.
         patience_seconds: How long a plan may take; pods that take more than half of it to end stay.
         budgets_of: Says which budgets protect a pod.
-        may_move: Whether the limits let a pod move.
+        why_not: Says of a pod why it stays, if it does for a reason that the pod that waits has no part in.
 
     """
     movable, looked_at = Movable(), 0
@@ -119,8 +120,8 @@ def movable_pods(
             looked_at += 1
             if looked_at % PODS_AT_ONCE == 0:
                 yield
-            if not may_move(pod):
-                movable.take(Stays.LIMITS)
+            if reason := why_not(pod):
+                movable.take(reason)
             elif _grace_seconds(pod) > patience_seconds / 2:
                 movable.take(Stays.GRACE)
             else:

@@ -8,7 +8,7 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
-from extender.features.moves.movable import BudgetsOfPods, may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod, MovePlan, plan_moves
@@ -42,9 +42,15 @@ def worthwhile_plan(
     wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
     gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
-    movable = yield from movable_pods(
-        state, pod, now, settings.patience, budgets_of, lambda candidate: limits.may_move(candidate, now, under_way)
-    )
+
+    def why_not(candidate: GpuPod) -> Stays | None:
+        if (
+            candidate.directed_to is None
+        ):  # the next pod has no gate either, and kube-scheduler's first call drops its hold
+            return Stays.NO_GATE
+        return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
+
+    movable = yield from movable_pods(state, pod, now, settings.patience, budgets_of, why_not)
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]

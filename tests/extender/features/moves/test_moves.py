@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,11 @@ from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
 from topology.annotations import keys
 
 
-def fragmented(settings: MovesSettings = AT_ONCE, *, moving: int = 1, budget: bool = False) -> MoveSite:
+def fragmented(settings: MovesSettings = AT_ONCE, *, moving: int = 1, budget: bool = False, **spec: Any) -> MoveSite:
     """Return two full nodes with three GPUs free, or with two where two pods have to move, and a pod that wants four."""
     site = MoveSite(2, Random(1), settings)
     for number in range(moving):
-        site.replica_set(f"moves-{number}", 1, "n0", budget=budget, terminationGracePeriodSeconds=1)
+        site.replica_set(f"moves-{number}", 1, "n0", budget=budget, terminationGracePeriodSeconds=1, **spec)
     site.single("stays", 4, on="n0")
     site.single("other", 5, on="n1")
     site.single("waits", 4)
@@ -277,6 +278,14 @@ async def test_a_replica_that_does_not_plan_moves_nothing_and_holds_nothing() ->
     site.is_leader = False
     await site.moves.round()
     assert (site.moves.plans, site.reservations(), evicted(site)) == ([], {}, [])
+
+
+async def test_no_pod_moves_that_has_not_come_through_the_queue() -> None:
+    """The next pod of its owner would have no gate, and not wait for what is reserved."""
+    site = fragmented(schedulerName="gputopo")
+    site.world.patch(PODS, "moves-0-1", {"metadata": {"annotations": {keys.PLANNED: None}}})
+    await site.settle(10)
+    assert (evicted(site), site.outcomes["move_plans begun"]) == ([], 0)
 
 
 async def test_nobody_moves_before_the_pod_has_waited() -> None:
