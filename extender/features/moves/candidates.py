@@ -53,7 +53,7 @@ class WaitingTurns:
             now: This moment.
 
         """
-        plans = Counter(under_way.values())
+        plans, stand_ins = Counter(under_way.values()), self.state.indexes.stand_ins.by_pod()
         most = max(1, self.settings.at_once // 2)
         first = dict[str, GpuPod]()
         for number, uid in enumerate([*islice(without_room, LOOKED_AT)]):
@@ -62,7 +62,7 @@ class WaitingTurns:
             pod = self.state.pods.get(uid)
             if not pod or uid in under_way or pod.key[0] in first or plans[pod.key[0]] >= most:
                 continue
-            if self._may_begin(pod, now):
+            if uid not in stand_ins and self._may_begin(pod, now):  # else a node is on its way to it
                 first[pod.key[0]] = pod
         if not first:
             return None

@@ -37,3 +37,10 @@ def test_half_of_the_plans_at_most_are_for_one_namespace() -> None:
     assert turn(greedy, under_way={"w1": "ml", "w2": "ml"}) is None
     assert turn(greedy, at_once=1) == "w3"
     assert turn(greedy, under_way={"w1": "ml"}, at_once=3) is None
+
+
+def test_no_room_is_made_for_a_pod_for_which_a_node_is_on_its_way() -> None:
+    """A placeholder asks for one; room is made once that has gone."""
+    placeholder = pod("placeholder", 2, wants={keys.PLACEHOLDER_FOR: "ml/waits/waits"})
+    assert turn(waits("waits"), placeholder) is None
+    assert turn(waits("waits")) == "waits"
