@@ -29,8 +29,10 @@ def waits(pod: PodName, plan: MovePlan) -> Event:
 
 
 def moved(pod: PodName, waiting: PodName, move: MovablePod, place: Assignment) -> Event:
-    """Say why a pod is evicted, and where the next pod of its owner goes."""
-    why = f"moved to make room for {waiting.namespace}/{waiting.name}, cost {minutes(move.cost_gpu_seconds)}"
+    """Say why a pod is evicted, and where the next pod of its owner goes; the names of pods stay within their namespaces."""
+    is_near = waiting.namespace == pod.namespace
+    for_whom = f"{waiting.namespace}/{waiting.name}" if is_near else "a pod of another namespace"
+    why = f"moved to make room for {for_whom}, cost {minutes(move.cost_gpu_seconds)}"
     return Event(pod, EVICTED, f"{why}; GPUs of {place.node} are reserved for the next pod of its owner", "Normal")
 
 
