@@ -37,7 +37,7 @@ class MoveEnd(StrEnum):
     """It is gone."""
     DEADLINE = "deadline"
     CHANGED = "changed"
-    """Its place, or that of a moved pod, is not what it was."""
+    """The pod, its place, or that of a moved pod, is not what it was."""
     REFUSED = "refused"
     """A pod may not be evicted: a budget or a right is missing."""
     STOOD_BY = "stood-by"

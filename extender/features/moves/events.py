@@ -14,7 +14,7 @@ WAITS: Final = "GPUPodWaitsForMoves"
 GIVEN_UP: Final = "GPUPodMovesGivenUp"
 _WHY: Final = {
     MoveEnd.DEADLINE: "it took too long",
-    MoveEnd.CHANGED: "its place, or a new place of a pod that moves, is not free any more",
+    MoveEnd.CHANGED: "it has changed, or a pod that moves has, or their places are not free any more",
     MoveEnd.REFUSED: "a pod may not be evicted",
     MoveEnd.STOOD_BY: "another replica of the extender plans now",
 }
