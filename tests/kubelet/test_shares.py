@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from agent.gpus.facts import GpuProcess
+from agent.kubelet.serving import offered
 from agent.limits.level import LimitsLevel
 from agent.limits.limiter import Limiter
 from agent.limits.mps import Mount
@@ -123,8 +124,9 @@ async def test_look_of_before_is_not_told_while_what_it_denies_is_withdrawn(tmp_
         assert counts(node) == (GPUS, GPUS * GIB)
 
 
-async def test_no_change_of_form_closes_the_node(tmp_path: Path) -> None:
-    """Pods are bound while others come and go, and each look finds the kubelet in step."""
+async def test_no_change_of_form_closes_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods are bound while others come and go, and each look finds the kubelet in step, however slow the machine is."""
+    monkeypatch.setattr(offered, "_TAKES_SECONDS", 60.0)
     async with sharing(tmp_path, {"kubelet.interval": "10ms"}) as node:
         node.kubelet.takes_seconds, closed = 0.02, []
         for number in range(30):
