@@ -149,13 +149,12 @@ class KubeletWatch:
         pods = await self._pods()
         if pods is not None:
             self._offering.saw(pods)
-        await self._is_taken()
-        if pods is not None:
             self._held_cpus = frozenset(cpu for pod in pods for container in pod.containers for cpu in container.cpus)
         routine = self._rounds % _ROUTINE == 0 or not before.plugin.ready
         self._rounds += 1
         if routine or (self._enforcement and self._enforcement.session != session):
             await self._look_around()
+        await self._is_taken()  # last, as pods that come meanwhile change the lists
         status = self._status(answers=pods is not None)
         if pods is None:
             self.last_look = Look(status, None, before.withheld, before.offers)
