@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from benchmarks.performance.verbs import PODS, create
-from benchmarks.processes.client import ApiClient, for_all
+from benchmarks.processes.client import ApiClient, Json, for_all
 from benchmarks.processes.process import Process
 from benchmarks.simulated.fleet import POD_SIZES, gpu_pod
 
@@ -44,12 +44,17 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
     }
 
 
-async def create_pods(api: ApiClient, pods: int, **spec: Any) -> dict[str, float]:
-    """Return when each was created, as we heard of it; `spec` adds to that of each."""
+async def create_pods(
+    api: ApiClient, pods: int, made_by: Callable[..., Json] = gpu_pod, **spec: Any
+) -> dict[str, float]:
+    """Return when each was created, as we heard of it.
+
+    `made_by` makes a pod from its name, its number of GPUs and `spec`, which adds to that of each.
+    """
     created = dict[str, float]()
 
     async def create_one(number: int) -> None:
-        await create(api, gpu_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], None, **spec))
+        await create(api, made_by(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
         created[f"pod-{number}"] = time.perf_counter()
 
     await for_all(range(pods), create_one, CREATED_AT_ONCE)

@@ -19,10 +19,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, spread, until_bound
+from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, create_pods, spread, until_bound
 from benchmarks.performance.machine import describe_machine
-from benchmarks.performance.verbs import create, percentile
-from benchmarks.processes.client import ApiClient, for_all
+from benchmarks.performance.verbs import percentile
+from benchmarks.processes.client import ApiClient
 from benchmarks.processes.control_plane import running_control_plane, running_controllers, running_scheduler
 from benchmarks.processes.kube_binaries import check_controllers, kubernetes_version
 from benchmarks.processes.kube_settings import CLIENT_LIMITS
@@ -145,7 +145,7 @@ async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: Dra
             load, programs = os.getloadavg()[0], [scheduler, controllers, *([planner.process] if planner else [])]
             before = [program.cpu_seconds() for program in programs]
             looking, began = asyncio.create_task(until_bound(api, pods, scheduler)), time.perf_counter()
-            created = await _create(api, pods, spec)
+            created = await create_pods(api, pods, claiming_pod, **spec)
             bound = await looking
             computed = [
                 round(1000 * (program.cpu_seconds() - earlier) / pods, 2)
@@ -169,15 +169,3 @@ async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: Dra
         given_twice(devices),
         round(load, 1),
     )
-
-
-async def _create(api: ApiClient, pods: int, spec: dict[str, Any]) -> dict[str, float]:
-    """Return when each pod was created, as we heard of it."""
-    created = dict[str, float]()
-
-    async def create_one(number: int) -> None:
-        await create(api, claiming_pod(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
-        created[f"pod-{number}"] = time.perf_counter()
-
-    await for_all(range(pods), create_one, CREATED_AT_ONCE)
-    return created

@@ -172,7 +172,7 @@ def _line(row: dict[str, Any]) -> str:
 
 async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: BurstWay, number: int) -> QueueBurstRow:
     configuration = {"percentageOfNodesToScore": way.percentage_of_nodes_to_score}
-    spec = {"schedulingGates": [GATE]} if way.is_planned else {}
+    spec: dict[str, Any] = {"schedulingGates": [GATE]} if way.is_planned else {}
     waiting = load.waiting if way is BurstWay.BESIDE_WAITING else 0
     async with (
         running_control_plane(binaries, folder) as plane,
