@@ -210,5 +210,5 @@ class Extender:
             for reason in refusal.reasons:
                 self.metrics.count(REFUSALS, reason)
         if self._events.is_news(metadata.uid, events.UNSATISFIED):
-            pod = events.PodName(metadata.namespace, metadata.name, metadata.uid)
+            pod = events.PodName.of_metadata(metadata)
             self._events.record(events.unsatisfied(pod, result.reasons))

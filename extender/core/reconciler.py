@@ -143,8 +143,7 @@ class Reconciler:
         )
         for obstacle in obstacles:
             if obstacle.pod is not None:
-                metadata = obstacle.pod.metadata
-                about = events.PodName(metadata.namespace, metadata.name, metadata.uid)
+                about = events.PodName.of_metadata(obstacle.pod.metadata)
                 self.events.record(events.not_fenced(about, obstacle.reason))
         if obstacles and now - self._told_of_obstacle >= OBSTACLE_SECONDS:
             self._told_of_obstacle = now

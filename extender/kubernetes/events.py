@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
@@ -71,6 +72,11 @@ class PodName:
     def of(cls, pod: GpuPod) -> Self:
         """Return the name of a pod."""
         return cls(*pod.key, pod.uid)
+
+    @classmethod
+    def of_metadata(cls, metadata: ObjectMeta) -> Self:
+        """Return the name of a pod by its metadata."""
+        return cls(metadata.namespace, metadata.name, metadata.uid)
 
 
 @dataclass(frozen=True, slots=True)

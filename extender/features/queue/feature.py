@@ -46,7 +46,6 @@ from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.planner import PlanContext, QueuePlan, Start
-from extender.planning.units import Assignment
 from extender.telemetry.metrics import Figures, Metrics
 
 ROUND_SECONDS: Final = 0.1
@@ -237,7 +236,9 @@ class Queue(Feature):
             if self.conditions and ended.fate is Fate.SERVED:
                 self.conditions.bound(ended.assignment.pod.metadata.uid, ended.assignment.node)
             if ended.fate is Fate.STRANDED:
-                self.recorder.record(events.stranded(_name_of(ended.assignment), ended.assignment.node))
+                self.recorder.record(
+                    events.stranded(PodName.of_metadata(ended.assignment.pod.metadata), ended.assignment.node)
+                )
         for pod in self.started.preempting():
             self.metrics.count(PODS, PREEMPTS)
             log.warning("kube-scheduler preempts pods for a planned one", pod="/".join(pod.key), node=pod.directed_to)
@@ -357,7 +358,8 @@ class Queue(Feature):
             self.metrics.count(GANGS)
         for assignment in start.assignments:
             self.metrics.count(PODS, "planned")
-            self.recorder.record(events.planned(_name_of(assignment), assignment.node, len(start.assignments)))
+            pod = PodName.of_metadata(assignment.pod.metadata)
+            self.recorder.record(events.planned(pod, assignment.node, len(start.assignments)))
 
     async def _carry_out(self, to_nominate: Sequence[str]) -> None:
         """Write what is to be written, and of many pods some after the others."""
@@ -392,8 +394,3 @@ class Queue(Feature):
 def _is_cut(queue: QueuedPods, plan: QueuePlan) -> bool:
     """Whether a plan has come to its end before all units, since enough pods are under way."""
     return len(plan.starts) + len(plan.waits) < len(queue.units)
-
-
-def _name_of(assignment: Assignment) -> PodName:
-    metadata = assignment.pod.metadata
-    return PodName(metadata.namespace, metadata.name, metadata.uid)
