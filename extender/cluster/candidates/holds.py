@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from topology.placement.shares import HeldShare
@@ -140,13 +140,7 @@ class Holds:
         if uid in self._holds:
             return False
         for key, heir in self._heirs.items():
-            is_same = (heir.owner, heir.request, heir.cpu_milli, heir.memory_bytes) == (
-                pod.owner,
-                pod.request,
-                pod.cpu_milli,
-                pod.memory_bytes,
-            )
-            if is_same and uid not in heir.not_for and key in self._holds:
+            if replace(heir, not_for=pod.not_for) == pod and uid not in heir.not_for and key in self._holds:
                 self._holds[uid] = self._holds.pop(key)
                 del self._heirs[key]
                 return True

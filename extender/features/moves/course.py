@@ -17,7 +17,7 @@ from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pod
+from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pod
 from extender.kit.clock import Instant
 from extender.planning.moves import Leaving, MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
@@ -218,9 +218,8 @@ def _still_asks(state: ClusterState, waiting: GpuPod, target: Assignment, now: I
         context = PodContext.read(state, waiting.pod, now)
     except RequestError:
         return False
-    is_single = context.group is None or (context.group.size or 1) <= 1
     return (
-        is_single
+        is_alone(context)
         and context.request == target.request
         and is_plain(waiting.pod, with_claims=waiting.claimed is not None)
     )

@@ -59,8 +59,8 @@ SEARCH_RATIO: Final = 9
 """Times what a search took, at least: searches cost a tenth of the time, however many pods wait."""
 RETRY_SECONDS: Final = 5.0
 """Before another eviction of a plan is tried again that was refused."""
-
 SETTLING: Final = 1000
+"""Plans that have ended, and are remembered: the oldest are forgotten first."""
 
 log = structlog.get_logger(__name__)
 
@@ -245,9 +245,8 @@ class Moves(Feature):
         if answer is EvictionOutcome.EVICTED:
             room.evicted.add(pod.uid)
             self._count(room, move)
-            waiting = room.plan.target.pod.metadata
-            name = PodName(waiting.namespace, waiting.name, waiting.uid)
-            self.recorder.record(events.moved(PodName.of(pod), name, move, place))
+            waiting = PodName.of_metadata(room.plan.target.pod.metadata)
+            self.recorder.record(events.moved(PodName.of(pod), waiting, move, place))
             return
         if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
             revoke(self.state, room, pod)

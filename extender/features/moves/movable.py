@@ -19,6 +19,7 @@ from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod
 from extender.planning.units import PendingPod
+from extender.verbs.pod_context import PodContext
 from topology.annotations import keys
 from topology.effort import Search
 from topology.errors import RequestError
@@ -148,6 +149,11 @@ def movable_pod(
     except RequestError:
         return Stays.UNREADABLE
     return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds)
+
+
+def is_alone(context: PodContext) -> bool:
+    """Whether a pod is in no group, or the only one of its group: others get no room."""
+    return context.group is None or (context.group.size or 1) <= 1
 
 
 def without_ours(pod: GpuPod) -> Pod:

@@ -6,7 +6,7 @@ from functools import partial
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
-from extender.features.moves.movable import BudgetsOfPods, may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, is_alone, may_go_together, movable_pods
 from extender.features.moves.search import MOST_WAIT_SECONDS
 from extender.features.moves.settings import MovesSettings
 from extender.inspect.inspection import Answer
@@ -99,7 +99,7 @@ def _problem(pod: GpuPod, context: PodContext) -> str | None:
         return f"it runs on {pod.node}"
     if not pod.gpus or pod.profile or pod.shares:
         return "only pods that request whole GPUs get room"
-    if context.group is not None and (context.group.size or 1) > 1:
+    if not is_alone(context):
         return "it is in a group, and room is made for single pods only"
     return None
 

@@ -8,7 +8,7 @@ from typing import Final
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
-from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod, MovePlan, plan_moves
@@ -36,7 +36,7 @@ def worthwhile_plan(
         context = PodContext.read(state, pod.pod, now)
     except RequestError:
         return None
-    if context.group is not None and (context.group.size or 1) > 1:
+    if not is_alone(context):
         return None
     waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
     wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
@@ -44,9 +44,8 @@ def worthwhile_plan(
     budgets_of = BudgetsOfPods(state.budgets)
 
     def why_not(candidate: GpuPod) -> Stays | None:
-        if (
-            candidate.directed_to is None
-        ):  # the next pod has no gate either, and kube-scheduler's first call drops its hold
+        # Without our gate, kube-scheduler's first call drops what is held for the next pod.
+        if candidate.directed_to is None:
             return Stays.NO_GATE
         return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
 
