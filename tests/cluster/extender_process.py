@@ -10,6 +10,7 @@ chart. A replica of the simulation is no process: it is the same code in virtual
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import sysconfig
 import urllib.error
@@ -17,12 +18,13 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
 from benchmarks.processes.process import free_port
 from tests.cluster.component import Component
+from tests.cluster.forked import Forked, fork_server
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.objects import file_of
 from tests.manifests.rendered import FOLDER
@@ -82,6 +84,12 @@ class ExtenderProcess(Component):
         configuration = yaml.safe_load(file_of(SCHEDULER_POD, "extender.yaml", version.rendered))
         self._file.write_text(yaml.safe_dump({**configuration, **self._settings}, sort_keys=False))
         self._command = [*map(str, version.program), "--config", str(self._file)]
+
+    def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes] | Forked:
+        """Fork this version, and start any other one."""
+        if self._command[0] != str(PROGRAM):
+            return super()._spawn(log)
+        return fork_server().start(self._command, self._state, log)
 
     def read(self, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Return status and text of a page, or of the answer to a call with `body`; 0 while nobody listens."""

@@ -9,6 +9,10 @@ from tests.waiting import account
 Found = TypeVar("Found")
 
 
+_SLOWEST_SECONDS = 0.25
+_PART_OF_WAIT = 1 / 20
+
+
 class TimedOut(AssertionError):
     """What was waited for did not come true in time."""
 
@@ -16,15 +20,19 @@ class TimedOut(AssertionError):
 def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_seconds: float = 0.05) -> Found:
     """Return the first truthy answer of `claim`, asking again and again.
 
+    It asks less often the longer it has waited, and the longer an answer takes: those waited for need the same cores.
+
     Raises:
         TimedOut: the time was over first; the text holds the claim and its last answer.
 
     """
-    deadline = time.monotonic() + within_seconds
+    began = asked = time.monotonic()
     while True:
         answer = claim()
         if answer:
             return answer
-        if time.monotonic() >= deadline:
+        now = time.monotonic()
+        if now >= began + within_seconds:
             raise TimedOut(account(claim, answer, within_seconds))
-        time.sleep(every_seconds)
+        time.sleep(max(every_seconds, min(_SLOWEST_SECONDS, max(now - asked, _PART_OF_WAIT * (now - began)))))
+        asked = time.monotonic()

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol
 
 SIGNALS = {b"!": signal.SIGTERM, b"s": signal.SIGSTOP, b"c": signal.SIGCONT}
 
@@ -31,6 +32,24 @@ def main(state_folder: str, *command: str) -> int:
         where, command = _namespaces_of(int(command[1])), command[2:]
     with where:
         program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    return supervise(program, state_folder)
+
+
+class Program(Protocol):
+    """A child of this process, as `subprocess.Popen` has it."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self) -> int:
+        """Wait for its end; the status is negative after a signal."""
+
+
+def supervise(program: Program, state_folder: str) -> int:
+    """Obey the owner until the program ends, and return its exit status, as a shell would report it."""
     orphaned = threading.Event()
 
     def obey_owner() -> None:
