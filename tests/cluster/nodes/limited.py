@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.nodes import cgroups
-from tests.cluster.nodes.agents import AgentProcess
+from tests.cluster.nodes.agents import AgentProcess, shares_gpus
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.runtime import Runtime
 
@@ -50,6 +50,10 @@ class LimitedNode:
         agent = AgentProcess(self.node, "enforce", sections=sections, through=through)
         agent.run()
         return agent
+
+    def offers_shares(self) -> bool:
+        """Whether cluster and kubelet have shares to give; after a kill the cluster believes so before the kubelet does."""
+        return shares_gpus(self.node) and bool(self.node.offered() - {*self.node.machine.uuids})
 
     def cgroup(self, uid: str) -> Path:
         """Return the cgroup of a pod, as it is seen here."""

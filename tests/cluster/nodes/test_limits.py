@@ -76,6 +76,7 @@ def test_every_container_is_held_to_its_share_through_kills(
                     sharing_cluster, nodes, history, pods, random.Random(9),
                     shares=1.0, until_ran=pods // 2, look=looks.into,
                 )  # fmt: skip
+            eventually(lambda: all(each.offers_shares() for each in limited), within_seconds=240)
             last = [share_pod(f"last{number}", 4, schedulerName=SCHEDULER_NAME) for number in range(2 * len(limited))]
             looks.submit(last)
             for agent in agents:

@@ -132,6 +132,8 @@ def test_slices_cut_anew_are_planned_anew(mig_cluster: GpuCluster, nodes: Nodes)
         "\n".join([*kept, "slice 6,7 3g.40gb 0 MIG-new-a%", "slice 6,7 3g.40gb 4 MIG-new-b%", ""])
     )
     eventually(lambda: set(profiles(node)).isdisjoint(before) and node.allocatable(LARGE) == 4, within_seconds=60)
+    # A claim that stayed longer than its pod would decide which GPU is the fullest.
+    eventually(lambda: not mig_cluster.ledger(node.name).claims, within_seconds=60)
     label(node, "success")
     wait_running(mig_cluster, "late", within_seconds=60)
     assert held(node)["late"] == planned(mig_cluster, "late") == {"MIG-new-a6", "MIG-new-b6"}
