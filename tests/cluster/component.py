@@ -24,8 +24,8 @@ from tests.cluster.polling import TimedOut, eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 START_LIMIT_SECONDS = 180.0
-_GARBAGE = {"GOGC": "800", "GOMEMLIMIT": "2GiB"}
-"""Programs in Go collect garbage less often: memory is cheaper here than the quarter of their time that this takes."""
+LITTLE_GARBAGE_COLLECTION = {"GOGC": "800", "GOMEMLIMIT": "2GiB"}
+"""For programs in Go: memory is cheaper here than the quarter of their time that this takes by default."""
 
 
 class StartFailed(Exception):
@@ -158,7 +158,7 @@ class Component:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=self._state,
-            env={**os.environ, **_GARBAGE},
+            env={**os.environ, **LITTLE_GARBAGE_COLLECTION},
             start_new_session=True,
         )
 

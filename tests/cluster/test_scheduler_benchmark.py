@@ -7,7 +7,15 @@ import pytest
 
 from benchmarks.performance.waiting_gangs import GANGS
 from tests.cluster.binaries import is_oldest
+from tests.cluster.component import LITTLE_GARBAGE_COLLECTION
 from tests.invoking import run
+
+
+@pytest.fixture(autouse=True)
+def little_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No figure is judged here, only that there is one."""
+    for name, value in LITTLE_GARBAGE_COLLECTION.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:
