@@ -9,7 +9,10 @@ import typer
 
 from extender.cluster.objects.budgets import BUDGETS_PATH, PodDisruptionBudget
 from extender.cluster.state import ClusterState
+from extender.features.moves.job_reads import read_jobs
+from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
+from extender.kit.clock import Instant
 from extender.kubectl.form import Form, say
 from extender.kubectl.missing import no_pod
 from extender.kubectl.options import Name, Namespace
@@ -37,7 +40,9 @@ def make_room(source: StateSource, form: Form, name: Name, wait: Wait = "1h", na
     pod = state.pods.find(within, name) or no_pod(within, name, state, source.resource)
     if not isinstance(source.place, Snapshot):
         ask(_read_budgets(source.place, state))
-    proposal = propose(state, pod, source.now, wait_seconds)
+    proposal = propose(state, pod, source.now, wait_seconds, jobs := Jobs())
+    if not isinstance(source.place, Snapshot) and ask(_read_jobs(source.place, jobs, source.now)):
+        proposal = propose(state, pod, source.now, wait_seconds, jobs)
     _print(proposal, form)
     if proposal.node is None:
         raise typer.Exit(1)
@@ -53,6 +58,12 @@ async def _read_budgets(config: Kubeconfig, state: ClusterState) -> None:
                 return
             raise
     state.budgets.replaced(budgets.objects)
+
+
+async def _read_jobs(config: Kubeconfig, jobs: Jobs, now: Instant) -> int:
+    """Read the Jobs that matter, as far as that is allowed; returns how many were asked for."""
+    async with KubeApi.from_kubeconfig(config.files, config.context) as api:
+        return await read_jobs(api.send, jobs, now)
 
 
 def _print(proposal: MoveProposal, form: Form) -> None:

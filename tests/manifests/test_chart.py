@@ -113,19 +113,20 @@ def test_an_extender_with_a_queue_may_evict_unless_that_is_switched_off(settings
     assert [rule for found in objects for rule in found.get("rules") or ()].count(right) == rights
 
 
-def test_an_extender_that_moves_pods_may_evict_them_and_watch_budgets() -> None:
+def test_an_extender_that_moves_pods_may_evict_them_watch_budgets_and_read_jobs() -> None:
     """It needs the queue, for whose pods the others move."""
     queue = ("extender.config.queue.enabled=true", "extender.config.queue.evict=false")
     rights = [
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]},
     ]
     counts = []
     for settings in (queue, (*queue, "extender.config.moves.enabled=true")):
         objects = [found for found in yaml.safe_load_all(render(*settings)) if found]
         rules = [rule for found in objects for rule in found.get("rules") or ()]
         counts.append([rules.count(right) for right in rights])
-    assert counts == [[0, 0], [1, 1]]
+    assert counts == [[0, 0, 0], [1, 1, 1]]
     with pytest.raises(HelmRefused, match=r"moves.enabled needs extender.config.queue.enabled"):
         render("extender.config.moves.enabled=true")
 

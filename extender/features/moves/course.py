@@ -17,6 +17,7 @@ from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.features.moves.jobs import Jobs
 from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pod
 from extender.kit.clock import Instant
 from extender.planning.moves import Leaving, MovablePod, MovePlan
@@ -164,7 +165,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
     return sorted(alive, key=lambda pod: pod.uid not in room.protected)
 
 
-def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant) -> bool:
+def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
     """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pod asks what it did."""
     waiting = state.pods.get(room.uid)
     if waiting is None or not _still_asks(state, waiting, room.plan.target, now):
@@ -172,7 +173,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
     before = {moved.uid: moved for moved, _ in room.plan.moves}
     again, budgets_of = list[MovablePod](), BudgetsOfPods(state.budgets)
     for pod in pods:
-        moving = movable_pod(state, pod, waiting, now, budgets_of)
+        moving = movable_pod(state, pod, waiting, now, budgets_of, jobs)
         planned = before[pod.uid]
         if (
             not pod.is_movable

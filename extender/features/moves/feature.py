@@ -35,6 +35,8 @@ from extender.features.moves.course import (
     still_to_move,
     withdraw,
 )
+from extender.features.moves.job_reads import READ_AT_ONCE, read_jobs
+from extender.features.moves.jobs import Jobs
 from extender.features.moves.limits import MoveLimits, UnderWay
 from extender.features.moves.search import worthwhile_plan
 from extender.features.moves.series import BEGUN, COST, GAIN, GAUGES, MOVES, PLANS
@@ -83,6 +85,7 @@ class Moves(Feature):
     queue: QueueOutlook
     plans: list[RoomPlan] = field(default_factory=list)
     """Those that are being carried out."""
+    jobs: Jobs = field(default_factory=Jobs)
     limits: MoveLimits = field(init=False)
     turns: WaitingTurns = field(init=False)
     _settling: deque[RoomPlan] = field(default_factory=lambda: deque(maxlen=SETTLING))
@@ -172,7 +175,10 @@ class Moves(Feature):
             return
         nodes = self.nodes_as_planned(now)
         planned = self._under_way()
-        made = await in_turns(worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, now, planned))
+        search = worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, self.jobs, now, planned)
+        made = await in_turns(search)
+        if made is None and await read_jobs(self.send, self.jobs, now, READ_AT_ONCE):
+            return  # with what has been read there may be a plan the next time
         if made is None or not self.queue.is_here():
             self.turns.in_vain(pod, now.monotonic)
             return
@@ -204,7 +210,7 @@ class Moves(Feature):
         now, pods = self.clock(), still_to_move(self.state, room)  # from here to the eviction nothing else happens
         if not (pods and self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
             return  # the next round ends it
-        if not (holds_still and may_still_move(self.state, room, pods, now)):
+        if not (holds_still and may_still_move(self.state, room, pods, now, self.jobs)):
             self._end(room, MoveEnd.CHANGED)
             return
         await self._evict(room, pods[0])

@@ -14,8 +14,9 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
-from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod
 from extender.cluster.state import ClusterState
+from extender.features.moves.jobs import JobName, Jobs, JobVerdict
 from extender.kit.clock import Instant
 from extender.planning.moves import MovablePod
 from extender.planning.units import PendingPod
@@ -47,7 +48,9 @@ class Stays(StrEnum):
 
     HIGHER_PRIORITY = "a higher priority than the pod that waits"
     NO_CONTROLLER = "no controller that would create a new pod on any node"
-    JOB = "a Job, which counts an eviction as a failure"
+    JOB = "a Job that counts an eviction as a failure"
+    UNREAD_JOB = "a Job that has not been read, or cannot be"
+    WHOLE = "an owner that restarts its pods as a whole"
     GROUP = "a group, which would have to move as a whole"
     FORBIDDEN = "an annotation that forbids evictions"
     CONSTRAINTS = "affinity, volume claims or resource claims"
@@ -61,6 +64,14 @@ class Stays(StrEnum):
     GRACE = "a grace period of more than half of the time that a plan has"
     NO_GATE = "no way through the queue: the next pod would not wait for its new place"
     LIMITS = "limits of moves"
+
+
+_OF_JOBS: Final = {
+    JobVerdict.COUNTS: Stays.JOB,
+    JobVerdict.MANAGED: Stays.WHOLE,
+    JobVerdict.UNREAD: Stays.UNREAD_JOB,
+}
+"""Why pods of a Job stay, by what is read of it."""
 
 
 @dataclass(slots=True)
@@ -98,6 +109,7 @@ def movable_pods(
     now: Instant,
     patience_seconds: float,
     budgets_of: BudgetsOfPods,
+    jobs: Jobs,
     why_not: Callable[[GpuPod], Stays | None] = lambda _: None,
 ) -> Search[Movable]:
     """Return the pods that may move for one that waits; linear in all pods with GPUs.
@@ -108,6 +120,7 @@ def movable_pods(
         now: This moment.
         patience_seconds: How long a plan may take; pods that take more than half of it to end stay.
         budgets_of: Says which budgets protect a pod.
+        jobs: What has been read of Jobs; learns which ones are to be read.
         why_not: Says of a pod why it stays, if it does for a reason that the pod that waits has no part in.
 
     """
@@ -126,14 +139,14 @@ def movable_pods(
             elif _grace_seconds(pod) > patience_seconds / 2:
                 movable.take(Stays.GRACE)
             else:
-                movable.take(movable_pod(state, pod, waiting, now, budgets_of))
+                movable.take(movable_pod(state, pod, waiting, now, budgets_of, jobs))
     return movable
 
 
 def movable_pod(
-    state: ClusterState, pod: GpuPod, waiting: GpuPod, now: Instant, budgets_of: BudgetsOfPods
+    state: ClusterState, pod: GpuPod, waiting: GpuPod, now: Instant, budgets_of: BudgetsOfPods, jobs: Jobs
 ) -> MovablePod | Stays:
-    """Return a bound pod as one that may move for one that waits, or why it stays."""
+    """Return a bound pod as one that may move for one that waits, or why it stays; of Jobs only those that matter are read."""
     view = state.views.get(pod.node or "")
     taken = view.taken() if view else {}
     gpus = taken.pop(pod.uid, 0)
@@ -148,6 +161,8 @@ def movable_pod(
         seconds = cost_seconds(pod, now)
     except RequestError:
         return Stays.UNREADABLE
+    if reason := _why_its_job_keeps_it(pod, jobs, now):
+        return reason
     return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds)
 
 
@@ -197,16 +212,13 @@ def _grace_seconds(pod: GpuPod) -> float:
 
 def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of: BudgetsOfPods) -> Stays | None:
     metadata = pod.pod.metadata
-    owner = next((owner for owner in metadata.owner_references or () if owner.controller), None)
-    annotations = metadata.annotations or {}
+    owner, annotations = _controller_of(pod), metadata.annotations or {}
     if pod.profile or pod.shares or not pod.gpus:
         return Stays.SHARES
     if priority_of(pod.pod) > priority_of(waiting.pod):
         return Stays.HIGHER_PRIORITY
     if owner is None or owner.kind in _OF_ONE_NODE:
         return Stays.NO_CONTROLLER
-    if owner.kind == "Job":
-        return Stays.JOB
     if state.indexes.groups.has_peers(pod.uid):
         return Stays.GROUP
     if any(annotations.get(key) == word for key, word in _FORBIDS.items()):
@@ -219,3 +231,14 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of:
     if len(budgets) > 1:
         return Stays.BUDGETS
     return Stays.BUDGET if any(budget.allowed < 1 for budget in budgets) else None
+
+
+def _why_its_job_keeps_it(pod: GpuPod, jobs: Jobs, now: Instant) -> Stays | None:
+    owner = _controller_of(pod)
+    if owner is None or owner.kind != "Job":
+        return None
+    return _OF_JOBS.get(jobs.verdict(JobName(pod.key[0], owner.name, owner.uid), now.monotonic))
+
+
+def _controller_of(pod: GpuPod) -> OwnerReference | None:
+    return next((owner for owner in pod.pod.metadata.owner_references or () if owner.controller), None)

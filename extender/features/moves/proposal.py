@@ -6,6 +6,7 @@ from functools import partial
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.features.moves.jobs import Jobs
 from extender.features.moves.movable import BudgetsOfPods, is_alone, may_go_together, movable_pods
 from extender.features.moves.search import MOST_WAIT_SECONDS
 from extender.features.moves.settings import MovesSettings
@@ -63,7 +64,7 @@ class MoveProposal(Answer):
     budgets_known: bool = True
 
 
-def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float) -> MoveProposal:
+def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float, jobs: Jobs) -> MoveProposal:
     """Return who would have to move so that a pod fits.
 
     Args:
@@ -71,6 +72,7 @@ def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float)
         pod: The pod that waits.
         now: This moment.
         wait_seconds: How long it would wait otherwise; at most an hour counts.
+        jobs: What has been read of Jobs; learns which ones are to be read.
 
     """
     namespace, name = pod.key
@@ -87,7 +89,7 @@ def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float)
         return proposal.model_copy(update={"node": fitting[0], "gpus": fitting[1].gpus})
     gain = waiting.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
-    movable = finish(movable_pods(state, pod, now, MovesSettings().patience, budgets_of))
+    movable = finish(movable_pods(state, pod, now, MovesSettings().patience, budgets_of, jobs))
     plan = finish(plan_moves(nodes, waiting, movable.pods, gain, partial(may_go_together, budgets_of)))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})

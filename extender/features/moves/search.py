@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.features.moves.jobs import Jobs
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
 from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
@@ -28,6 +29,7 @@ def worthwhile_plan(
     pod: GpuPod,
     settings: MovesSettings,
     limits: MoveLimits,
+    jobs: Jobs,
     now: Instant,
     under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Search[tuple[MovePlan, float] | None]:
@@ -49,7 +51,7 @@ def worthwhile_plan(
             return Stays.NO_GATE
         return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
 
-    movable = yield from movable_pods(state, pod, now, settings.patience, budgets_of, why_not)
+    movable = yield from movable_pods(state, pod, now, settings.patience, budgets_of, jobs, why_not)
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]

@@ -11,7 +11,7 @@ class MovesSettings(Section):
     """Pods with `gputopo.dev/movable` that are evicted to make room for a pod of the queue."""
 
     enabled: bool = False
-    """Whether this extender moves pods. Needs the queue, and rights: create `pods/eviction`, watch PodDisruptionBudgets."""
+    """Whether this extender moves pods. Needs the queue. Rights: create `pods/eviction`, get Jobs, watch PodDisruptionBudgets."""
     after: Seconds = 60.0
     """Time that a pod waits without room before others move for it."""
     patience: Duration = Field(default=600.0, ge=1)

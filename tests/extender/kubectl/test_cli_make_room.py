@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
@@ -36,16 +37,24 @@ class Cluster:
     async def run(self, *arguments: str) -> Result:
         return await asyncio.to_thread(invoke, "make-room", *arguments, "--kubeconfig", str(self.kubeconfig))
 
-    async def create(self, path: str, body: dict[str, Any]) -> None:
-        (await self.api.call("POST", path, body)).ok()
+    async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return dict((await self.api.call("POST", path, body)).ok())
 
 
 @asynccontextmanager
-async def fragmented(tmp_path: Path, *, movable: bool = True) -> AsyncIterator[Cluster]:
+async def fragmented(
+    tmp_path: Path, *, movable: bool = True, job: dict[str, Any] | None = None
+) -> AsyncIterator[Cluster]:
     async with ApiServer(ObjectStore(now=lambda: BEGAN)) as server, ApiClient(server.url) as api:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         built = Cluster(api, tmp_path / "kubeconfig")
         await join(api, [SimulatedNode(name, MACHINE) for name in "ab"])
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True}
+        if job is not None:
+            created = await built.create(
+                "/apis/batch/v1/namespaces/default/jobs", {"metadata": {"name": "s"}, "spec": job}
+            )
+            owner |= {"apiVersion": "batch/v1", "kind": "Job", "uid": created["metadata"]["uid"]}
         for node in "ab":
             for pair in range(4):
                 gpu = machine(MACHINE, host=node).gpus[2 * pair].uuid
@@ -53,7 +62,6 @@ async def fragmented(tmp_path: Path, *, movable: bool = True) -> AsyncIterator[C
                 if movable and (node, pair) == ("a", 1):
                     annotations |= {keys.MOVABLE: "true", keys.RESTART_COST: "90s"}
                 pod = gpu_pod(f"{node}{pair}", 1, annotations, nodeName=node, schedulerName="gputopo")
-                owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "u", "controller": True}
                 pod["metadata"] |= {"labels": LABELS, "ownerReferences": [owner]}
                 await built.create("/api/v1/namespaces/default/pods", pod)
         waits = gpu_pod("waits", 2, {keys.REQUIRED_AFFINITY: "nvlink"}, schedulerName="gputopo")
@@ -87,6 +95,16 @@ async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_pa
         shown = await cluster.run("waits")
         assert shown.exit_code == 1
         assert f"1 pods with {keys.MOVABLE} stay: a PodDisruptionBudget that allows no eviction" in shown.output
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+async def test_the_jobs_of_pods_are_read(tmp_path: Path, ignores: bool) -> None:
+    """A pod moves if its Job ignores evictions."""
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    async with fragmented(tmp_path, job={"podFailurePolicy": {"rules": [rule]}} if ignores else {}) as cluster:
+        shown = await cluster.run("waits")
+        expected = "would fit on a, GPUs 2, 3" if ignores else "stay: a Job that counts an eviction as a failure"
+        assert (expected in shown.output, shown.exit_code) == (True, 0 if ignores else 1)
 
 
 async def test_without_movable_pods_there_is_no_plan(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class FragmentedFleet:
             if pod and not pod.node:
                 now = moves.clock()
                 nodes = moves.nodes_as_planned(now)
-                if finish(worthwhile_plan(moves.state, nodes, pod, moves.settings, moves.limits, now)):
+                if finish(worthwhile_plan(moves.state, nodes, pod, moves.settings, moves.limits, moves.jobs, now)):
                     names.append(name)
         return names
 

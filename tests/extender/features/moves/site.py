@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.simulated.double.api import HttpRequest, answer
 from benchmarks.simulated.double.api import Reply as HttpReply
-from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
+from benchmarks.simulated.double.resources import BUDGETS, JOBS, PODS, Object
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Bound
@@ -67,6 +67,8 @@ class MoveSite:
         self.evicted: list[Object] = []
         """The pods as they were when they were evicted."""
         self.evicted_at: list[float] = []
+        self.read: list[str] = []
+        """Paths of what was read beside the watches and the driver."""
         self.outcomes = Counter[str]()
         """Of all plans, over all planners."""
         self.deaths = 0
@@ -86,10 +88,17 @@ class MoveSite:
         annotations: dict[str, str] | None = CHEAP,
         budget: bool = False,
         namespace: str = "default",
+        job: Object | None = None,
         **spec: Any,
     ) -> None:
-        """Create a ReplicaSet with one running pod on each of these nodes; a budget lets one of them be missing."""
+        """Create a ReplicaSet, or a Job with this spec, with one running pod on each of these nodes.
+
+        A budget lets one of the pods be missing.
+        """
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"uid-{name}", "controller": True}
+        if job is not None:
+            made = self.world.store.create(JOBS, "default", {"metadata": {"name": name}, "spec": job})
+            owner |= {"apiVersion": "batch/v1", "kind": "Job", "uid": made["metadata"]["uid"]}
         metadata = {"annotations": annotations or {}, "labels": {"app": name}, "ownerReferences": [owner]}
         template = {"metadata": metadata, "spec": _spec(gpus) | spec}
         self._replicas[name] = len(nodes), template
@@ -312,6 +321,8 @@ class MoveSite:
         http = HttpRequest(request.method, url.path, query, request.content_type, request.body or b"")
         reply = answer(self.world.store, http)
         assert isinstance(reply, HttpReply)
+        if request.method == "GET":
+            self.read.append(url.path)
         if reply.code < 300 and "dryRun" not in query and before:
             self.evicted.append(before)
             self.evicted_at.append(self.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
 from extender.cluster.state import ClusterState
+from extender.features.moves.jobs import Job, JobName, Jobs
 from extender.features.moves.movable import (
     PODS_AT_ONCE,
     SWITCH_SECONDS,
@@ -31,6 +33,7 @@ LABELS = {"app": "serve"}
 GROUP = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
 NOW = at(600.0)
 PATIENCE_SECONDS = 600.0
+IGNORES = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
 
 
 def movable(
@@ -44,8 +47,14 @@ def movable(
     held = gpus("a", *(positions or (0,)), machine_name=PAIRS)
     said = {keys.MOVABLE: "true", **(wants or {})}
     built = pod(name, len(held), on="a", placed=held, phase="Running", wants=said, priority=priority, labels=LABELS)
-    owners = [OwnerReference("its-owner", controller=True, kind=owner)] if owner else None
+    owners = [OwnerReference("its-owner", controller=True, kind=owner, name="it")] if owner else None
     return replace(built, metadata=replace(built.metadata, owner_references=owners))
+
+
+def job_of(spec: Mapping[str, object], owner: str = "") -> Job:
+    """Return the Job that `movable` names as the owner."""
+    owners = [{"kind": owner, "uid": "of-it", "controller": True}] if owner else []
+    return msgspec.convert({"metadata": {"uid": "its-owner", "ownerReferences": owners}, "spec": spec}, Job)
 
 
 class CountingBudgets(Budgets):
@@ -62,8 +71,9 @@ def on_a_node(*pods: Pod) -> ClusterState:
     return cluster(node("a", PAIRS), pod("waits", 2), *pods, budgets=[])
 
 
-def read(state: ClusterState) -> Movable:
-    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, BudgetsOfPods(state.budgets)))
+def read(state: ClusterState, jobs: Jobs | None = None) -> Movable:
+    budgets_of, jobs = BudgetsOfPods(state.budgets), jobs or Jobs()
+    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of, jobs))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:
@@ -87,7 +97,6 @@ def test_a_pod_moves_if_its_owner_says_so() -> None:
         (movable(owner=""), Stays.NO_CONTROLLER),
         (movable(owner="DaemonSet"), Stays.NO_CONTROLLER),
         (movable(owner="Node"), Stays.NO_CONTROLLER),
-        (movable(owner="Job"), Stays.JOB),
         (movable(wants={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Stays.FORBIDDEN),
         (movable(wants={"karpenter.sh/do-not-disrupt": "true"}), Stays.FORBIDDEN),
         (movable(wants={keys.RESTART_COST: "soon"}), Stays.UNREADABLE),
@@ -98,6 +107,34 @@ def test_other_words_keep_a_movable_pod_where_it_is(stays: Pod, reason: Stays) -
     """And the reason is counted."""
     seen = read(on_a_node(stays))
     assert (seen.pods, seen.stay) == ([], {reason: 1})
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (job_of({}), Stays.JOB),
+        (job_of({"podFailurePolicy": {"rules": [IGNORES]}}), None),
+        (job_of({"podFailurePolicy": {"rules": [IGNORES]}}, owner="JobSet"), Stays.WHOLE),
+        (job_of({"podFailurePolicy": {"rules": [IGNORES]}}, owner="CronJob"), None),
+        (None, Stays.UNREAD_JOB),
+    ],
+    ids=["counts", "ignores", "of-a-job-set", "of-a-cron-job", "unread"],
+)
+def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(job: Job | None, reason: Stays | None) -> None:
+    """And the Job is no part of anything that restarts as a whole."""
+    state, jobs = on_a_node(movable(owner="Job")), Jobs()
+    jobs.learn(JobName("ml", "it", "its-owner"), job, NOW.monotonic)
+    seen = read(state, jobs)
+    assert (len(seen.pods), dict(seen.stay)) == ((0, {reason: 1}) if reason else (1, {}))
+
+
+def test_only_jobs_that_matter_are_to_be_read() -> None:
+    """Not that of a pod that stays for another reason."""
+    jobs = Jobs()
+    read(on_a_node(movable(owner="Job", priority=1)), jobs)
+    assert jobs.to_read(1) == []
+    read(on_a_node(movable(owner="Job")), jobs)
+    assert jobs.to_read(1) == [JobName("ml", "it", "its-owner")]
 
 
 def test_a_pod_of_a_group_stays_and_one_whose_affinity_is_not_planned() -> None:
@@ -157,7 +194,7 @@ def test_a_few_pods_are_looked_at_in_one_step_however_many_budgets_their_namespa
     state = on_a_node(*(movable(f"s{number}", number) for number in range(8)))
     budgets = CountingBudgets()
     budgets_of = BudgetsOfPods(budgets)
-    steps = movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of)
+    steps = movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of, Jobs())
     in_steps = [0, *(budgets.lookups for _ in steps), budgets.lookups]
     assert max(later - before for before, later in pairwise(in_steps)) == PODS_AT_ONCE
     may_go_together(budgets_of, read(state).pods)

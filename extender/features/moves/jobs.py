@@ -1,0 +1,146 @@
+"""Which Jobs outlive the eviction of one of their pods. No I/O.
+
+A Job counts each failed pod towards its `backoffLimit`, unless its `podFailurePolicy` ignores disruptions. The API server lets
+nobody change that policy, so each Job is read once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.kit.fair_table import FairTable
+
+JOBS: Final = 10_000
+"""That are remembered; a namespace with many Jobs forgets its own ones."""
+TO_READ: Final = 256
+"""Jobs that are yet to be read."""
+AGAIN_SECONDS: Final = 300.0
+"""After which a Job is read again that could not be read."""
+_BY_SIGNAL: Final = frozenset({137, 143})
+"""Exit codes of an evicted container that handles no signal."""
+
+
+class ConditionPattern(msgspec.Struct, frozen=True):
+    """A condition of a pod; the API server writes the default of `status`."""
+
+    type: str = ""
+    status: str = "True"
+
+
+class ExitCodes(msgspec.Struct, frozen=True):
+    """Exit codes of containers."""
+
+    operator: str = "In"
+    values: list[int] = []
+
+    def matches_signals(self) -> bool:
+        """Whether the exit code of an evicted container may be one of these."""
+        values = _BY_SIGNAL.intersection(self.values)
+        return values != _BY_SIGNAL if self.operator == "NotIn" else bool(values)
+
+
+class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
+    """What a Job does about failed pods of one kind."""
+
+    action: str = ""
+    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: list[ConditionPattern] | None = None
+
+    def matches_eviction(self) -> bool:
+        """Whether an evicted pod may be one of these."""
+        conditions = self.on_pod_conditions or ()
+        return any((pattern.type, pattern.status) == ("DisruptionTarget", "True") for pattern in conditions) or (
+            self.on_exit_codes is not None and self.on_exit_codes.matches_signals()
+        )
+
+
+class FailurePolicy(msgspec.Struct, frozen=True):
+    """The first rule that matches counts."""
+
+    rules: list[FailureRule] = []
+
+
+class JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a Job does about failed pods."""
+
+    pod_failure_policy: FailurePolicy | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A Job of Kubernetes."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+
+    @property
+    def ignores_evictions(self) -> bool:
+        """Whether an evicted pod counts as no failure, however its containers end."""
+        policy = self.spec.pod_failure_policy
+        matching = [rule for rule in policy.rules if rule.matches_eviction()] if policy else []
+        return bool(matching) and matching[0].action == "Ignore"
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether another object manages the Job, and may restart further Jobs with it; a CronJob does not."""
+        return any(owner.controller and owner.kind != "CronJob" for owner in self.metadata.owner_references or ())
+
+
+class JobVerdict(StrEnum):
+    """What the eviction of a pod does to its Job."""
+
+    CONTINUES = "continues"
+    """It creates the next pod, and counts no failure."""
+    COUNTS = "counts"
+    """It counts a failure, which may end it."""
+    MANAGED = "managed"
+    """Another object manages it."""
+    UNREAD = "unread"
+    """It has not been read, or cannot be."""
+
+    @classmethod
+    def of(cls, job: Job) -> JobVerdict:
+        """Return it for a Job that has been read."""
+        if job.is_managed:
+            return cls.MANAGED
+        return cls.CONTINUES if job.ignores_evictions else cls.COUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class JobName:
+    """A Job as its pods name it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(slots=True)
+class Jobs:
+    """What has been read of Jobs: a verdict each, since labels and annotations may be long. Times are monotonic seconds."""
+
+    _read: FairTable[JobName, tuple[JobVerdict, float]] = field(default_factory=lambda: FairTable(JOBS))
+    """With when."""
+    _to_read: FairTable[JobName, JobName] = field(default_factory=lambda: FairTable(TO_READ))
+
+    def verdict(self, job: JobName, now: float) -> JobVerdict:
+        """Return what has been read of a Job; one that has not been read is to be read."""
+        verdict, read_at = self._read.get(job) or (JobVerdict.UNREAD, -math.inf)
+        if verdict is JobVerdict.UNREAD and now - read_at >= AGAIN_SECONDS and job not in self._to_read:
+            self._to_read.put(job, job.namespace, job)
+        return verdict
+
+    def to_read(self, most: int) -> list[JobName]:
+        """Take out at most so many Jobs that are to be read, of one namespace after the other."""
+        return [self._to_read.pop_in_turn() for _ in range(min(most, len(self._to_read)))]
+
+    def learn(self, name: JobName, job: Job | None, now: float) -> None:
+        """Take note of a Job as it was read; of `None`, or of a namesake, that it could not be read."""
+        is_same = job is not None and job.metadata.uid == name.uid
+        verdict = JobVerdict.of(job) if job is not None and is_same else JobVerdict.UNREAD
+        self._read.put(name, name.namespace, (verdict, now))
