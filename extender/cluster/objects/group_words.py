@@ -192,6 +192,11 @@ def _says_anything(pod: Pod) -> bool:
     )
 
 
+def is_started_with_others(pod: Pod) -> bool:
+    """Whether the pod is of an object that starts several pods, and may restart all of them when one ends."""
+    return _says_anything(pod) and any(row.is_started and row.name(pod) for row in _ROWS)
+
+
 def _run(pod: Pod) -> str:
     """Return what started a pod that names its group by our annotation: many runs may be made from one template.
 

@@ -14,6 +14,7 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
+from extender.cluster.objects.group_words import is_started_with_others
 from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import JobName, Jobs, JobVerdict
@@ -42,6 +43,11 @@ PODS_AT_ONCE: Final = 2
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
 """Owners that create the next pod on the same node."""
 
+_ONE_BY_ONE: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+"""Owners that replace one pod and leave their others alone; of a Job only if it counts no failure."""
+_AS_A_WHOLE: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "RayCluster", "PodClique")
+"""Owners of pods that have been started with others, whatever labels say; JobSets own Jobs, LeaderWorkerSets StatefulSets."""
+
 
 class Stays(StrEnum):
     """Why a pod that its owner calls movable stays where it is."""
@@ -50,7 +56,8 @@ class Stays(StrEnum):
     NO_CONTROLLER = "no controller that would create a new pod on any node"
     JOB = "a Job that counts an eviction as a failure"
     UNREAD_JOB = "a Job that has not been read, or cannot be"
-    WHOLE = "an owner that restarts its pods as a whole"
+    WHOLE = "an owner that may restart all of its pods when one is evicted"
+    UNKNOWN_OWNER = "an owner that is no ReplicaSet, StatefulSet or Job"
     GROUP = "a group, which would have to move as a whole"
     FORBIDDEN = "an annotation that forbids evictions"
     CONSTRAINTS = "affinity, volume claims or resource claims"
@@ -219,6 +226,10 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of:
         return Stays.HIGHER_PRIORITY
     if owner is None or owner.kind in _OF_ONE_NODE:
         return Stays.NO_CONTROLLER
+    if owner.kind in _AS_A_WHOLE or is_started_with_others(pod.pod):
+        return Stays.WHOLE
+    if owner.kind not in _ONE_BY_ONE:
+        return Stays.UNKNOWN_OWNER
     if state.indexes.groups.has_peers(pod.uid):
         return Stays.GROUP
     if any(annotations.get(key) == word for key, word in _FORBIDS.items()):

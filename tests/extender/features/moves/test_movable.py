@@ -128,6 +128,28 @@ def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(job: Job | None,
     assert (len(seen.pods), dict(seen.stay)) == ((0, {reason: 1}) if reason else (1, {}))
 
 
+@pytest.mark.parametrize(
+    ("owner", "label", "reason"),
+    [
+        ("PyTorchJob", "", Stays.WHOLE),
+        ("RayCluster", "ray.io/cluster", Stays.WHOLE),
+        ("StatefulSet", "leaderworkerset.sigs.k8s.io/name", Stays.WHOLE),
+        ("Job", "jobset.sigs.k8s.io/jobset-name", Stays.WHOLE),
+        ("TrainingRun", "training.kubeflow.org/job-name", Stays.WHOLE),
+        ("TrainingRun", "", Stays.UNKNOWN_OWNER),
+        ("StatefulSet", "", None),
+        ("ReplicationController", "", None),
+    ],
+)
+def test_no_single_pod_moves_of_an_owner_that_may_restart_all(owner: str, label: str, reason: Stays | None) -> None:
+    """Also where no other pod of it is there; owners of unknown kinds may do so."""
+    stays = movable(owner=owner)
+    if label:
+        stays = replace(stays, metadata=replace(stays.metadata, labels=LABELS | {label: "it"}))
+    seen = read(on_a_node(stays))
+    assert (len(seen.pods), dict(seen.stay)) == ((0, {reason: 1}) if reason else (1, {}))
+
+
 def test_only_jobs_that_matter_are_to_be_read() -> None:
     """Not that of a pod that stays for another reason."""
     jobs = Jobs()
