@@ -25,8 +25,8 @@ class PodFeed:
             return pod
         demand = asked_by(pod, self._state.resource)
         if self._state.claimed.has(pod):
-            return lean_with_claims(pod, demand)
-        return lean(pod, demand) if demand.names_gpus else cpu_only(pod, demand)
+            return lean_with_claims(pod, demand, self._state.movable)
+        return lean(pod, demand, self._state.movable) if demand.names_gpus else cpu_only(pod, demand)
 
     def knows(self, metadata: ObjectMeta) -> bool:
         """Whether everybody has this version of a pod already: live replies tell nobody what it takes of its node's CPU."""

@@ -26,6 +26,7 @@ from extender.cluster.objects.gpu_pods import GpuPod, kind_of, owner_of, read_re
 from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.objects.quantities import memory_bytes
 from extender.cluster.ownership.fences import Fences
 from extender.cluster.pod_indexes import PodIndexes
@@ -68,8 +69,11 @@ class ClusterState:
         group_words: GroupWords = ALL_WORDS,
         group_label: str = NODE_GROUP_LABEL,
         expected: Mapping[str, NodeTopology] = {},
+        movable: MovablePods = OPTED_IN,
     ) -> None:
         self.resource = resource
+        self.movable = movable
+        """Which pods may move; to be set before pods are read, of which more is kept then."""
         self.effort = Effort()
         """What searches may do in a call, and those that go on beside; the verbs bound it."""
         self.classes = TopologyClasses(weights, self.effort)

@@ -21,6 +21,7 @@ from extender.cluster.objects.kinds import (
     PodSpec,
     PodStatus,
 )
+from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.pod_demand import PodDemand, asked_by, containers_of
 from extender.cluster.objects.quantities import cpu_milli
@@ -163,11 +164,6 @@ class GpuPod:
         return (self.pod.metadata.annotations or {}).get(keys.EVICT_WHEN_SICK) == "true"
 
     @property
-    def is_movable(self) -> bool:
-        """Whether its owner lets it be evicted to make room for another pod."""
-        return _is_movable(self.pod.metadata)
-
-    @property
     def node(self) -> str | None:
         """Where it is bound."""
         return self.pod.spec.node_name or None
@@ -265,14 +261,14 @@ def read_gpu_pod(
     )
 
 
-def lean(pod: Pod, asked: PodDemand) -> Pod:
+def lean(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
     """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
 
     What says on which nodes it may be counts as long as it waits, or may be moved. What many pods say alike is one object
     for all.
     """
     metadata, spec, status = pod.metadata, pod.spec, pod.status
-    may_move = _is_movable(metadata)
+    may_move = movable.include(pod)
     conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
     conditions += [each for each in status.conditions or () if each.type == keys.PLANNED_CONDITION][:1]
     if not spec.node_name and is_said_to_be_gated(pod):
@@ -282,6 +278,7 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
         scheduler_name=spec.scheduler_name and sys.intern(spec.scheduler_name),
         scheduling_gates=_two_gates(spec),
         priority=spec.priority,
+        priority_class_name=sys.intern(spec.priority_class_name) if may_move and spec.priority_class_name else None,
         containers=asked.spec.containers,
         init_containers=asked.spec.init_containers,
         resources=asked.spec.resources,
@@ -316,13 +313,9 @@ def lean(pod: Pod, asked: PodDemand) -> Pod:
     )
 
 
-def _is_movable(metadata: ObjectMeta) -> bool:
-    return (metadata.annotations or {}).get(keys.MOVABLE) == "true"
-
-
-def lean_with_claims(pod: Pod, asked: PodDemand) -> Pod:
+def lean_with_claims(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
     """Return the same of a pod with ResourceClaims, with what says which they are, also after it is bound."""
-    kept, spec = lean(pod, asked), pod.spec
+    kept, spec = lean(pod, asked, movable), pod.spec
     return msgspec.structs.replace(
         kept,
         spec=msgspec.structs.replace(kept.spec, resource_claims=spec.resource_claims),

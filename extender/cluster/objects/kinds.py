@@ -146,7 +146,8 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_claims: list[PodClaim] | None = None
     volumes: list[Volume] | None = None
     termination_grace_period_seconds: int | None = None
-    """Kept only of pods that may move."""
+    """This, and what follows, is kept of pods that may move only."""
+    priority_class_name: str | None = None
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False):

@@ -176,7 +176,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         moving = movable_pod(state, pod, waiting, now, budgets_of, jobs)
         planned = before[pod.uid]
         if (
-            not pod.is_movable
+            not state.movable.include(pod.pod)
             or isinstance(moving, Stays)
             or (moving.node, moving.gpus) != (planned.node, planned.gpus)
         ):

@@ -57,7 +57,7 @@ class Stays(StrEnum):
     JOB = "a Job that counts an eviction as a failure"
     UNREAD_JOB = "a Job that has not been read, or cannot be"
     WHOLE = "an owner that may restart all of its pods when one is evicted"
-    UNKNOWN_OWNER = "an owner that is no ReplicaSet, StatefulSet or Job"
+    UNKNOWN_OWNER = "an owner that is no ReplicaSet, StatefulSet or Job, nor named by `moves.movable.ownerKinds`"
     GROUP = "a group, which would have to move as a whole"
     FORBIDDEN = "an annotation that forbids evictions"
     CONSTRAINTS = "affinity, volume claims or resource claims"
@@ -136,7 +136,7 @@ def movable_pods(
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
             yield
         for pod in state.pods.bound_to(view.name):
-            if not (pod.is_movable and pod.is_alive):
+            if not (state.movable.include(pod.pod) and pod.is_alive):
                 continue
             looked_at += 1
             if looked_at % PODS_AT_ONCE == 0:
@@ -228,7 +228,7 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of:
         return Stays.NO_CONTROLLER
     if owner.kind in _AS_A_WHOLE or is_started_with_others(pod.pod):
         return Stays.WHOLE
-    if owner.kind not in _ONE_BY_ONE:
+    if owner.kind not in (*_ONE_BY_ONE, *state.movable.owner_kinds):
         return Stays.UNKNOWN_OWNER
     if state.indexes.groups.has_peers(pod.uid):
         return Stays.GROUP

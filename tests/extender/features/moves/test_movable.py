@@ -13,6 +13,7 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
+from extender.cluster.objects.movable_pods import MovablePods
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Job, JobName, Jobs
 from extender.features.moves.movable import (
@@ -55,6 +56,11 @@ def job_of(spec: Mapping[str, object], owner: str = "") -> Job:
     """Return the Job that `movable` names as the owner."""
     owners = [{"kind": owner, "uid": "of-it", "controller": True}] if owner else []
     return msgspec.convert({"metadata": {"uid": "its-owner", "ownerReferences": owners}, "spec": spec}, Job)
+
+
+def without_word(item: Pod) -> dict[str, str]:
+    """Return the annotations of a pod, but for the one by which it may move."""
+    return {key: text for key, text in (item.metadata.annotations or {}).items() if key != keys.MOVABLE}
 
 
 class CountingBudgets(Budgets):
@@ -148,6 +154,21 @@ def test_no_single_pod_moves_of_an_owner_that_may_restart_all(owner: str, label:
         stays = replace(stays, metadata=replace(stays.metadata, labels=LABELS | {label: "it"}))
     seen = read(on_a_node(stays))
     assert (len(seen.pods), dict(seen.stay)) == ((0, {reason: 1}) if reason else (1, {}))
+
+
+def test_the_configuration_names_pods_that_may_move_and_kinds_that_replace_one_pod() -> None:
+    """A pod that says `false` stays, and so does one of an owner that may restart all of its pods."""
+    silent = movable("silent", 0, owner="CloneSet")
+    silent = replace(silent, metadata=replace(silent.metadata, annotations=without_word(silent)))
+    state = on_a_node(
+        silent,
+        movable("refuses", 1, owner="CloneSet", wants={keys.MOVABLE: "false"}),
+        movable("trains", 2, owner="PyTorchJob"),
+    )
+    assert read(state).stay == {Stays.WHOLE: 1}
+    state.movable = MovablePods(owner_kinds=("CloneSet", "PyTorchJob"))
+    seen = read(state)
+    assert ([moving.uid for moving in seen.pods], seen.stay) == (["silent"], {Stays.WHOLE: 1})
 
 
 def test_only_jobs_that_matter_are_to_be_read() -> None:
