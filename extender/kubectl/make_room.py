@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +14,9 @@ from extender.cluster.state import ClusterState
 from extender.features.moves.job_reads import read_jobs
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
+from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
+from extender.kit.yaml_text import read_yaml
 from extender.kubectl.form import Form, say
 from extender.kubectl.missing import no_pod
 from extender.kubectl.options import Name, Namespace
@@ -22,30 +26,49 @@ from extender.kubernetes.documents import decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Unavailable, list_objects
-from topology.annotations import keys
 from topology.errors import RequestError
 from topology.request.words import duration
 
 Wait = Annotated[str, typer.Option(help="How long the pod would wait otherwise, such as 10m; at most one hour counts.")]
+Config = Annotated[Path | None, typer.Option(help="The extender's configuration, whose section `moves` counts.")]
 
 
-def make_room(source: StateSource, form: Form, name: Name, wait: Wait = "1h", namespace: Namespace = None) -> None:
+def make_room(
+    source: StateSource,
+    form: Form,
+    name: Name,
+    wait: Wait = "1h",
+    config: Config = None,
+    namespace: Namespace = None,
+) -> None:
     """Show which pods would move so that a pod fits. Says where to, and at which cost. Nothing is moved."""
     try:
         wait_seconds = duration("--wait", wait)
     except RequestError as error:
         fail(str(error))
+    settings = _settings(config)
+    source = replace(source, movable=settings.movable.pods)
     within = namespace or source.place.namespace
     state = source.state()
     pod = state.pods.find(within, name) or no_pod(within, name, state, source.resource)
     if not isinstance(source.place, Snapshot):
         ask(_read_budgets(source.place, state))
-    proposal = propose(state, pod, source.now, wait_seconds, jobs := Jobs())
+    proposal = propose(state, pod, source.now, wait_seconds, jobs := Jobs(), settings)
     if not isinstance(source.place, Snapshot) and ask(_read_jobs(source.place, jobs, source.now)):
-        proposal = propose(state, pod, source.now, wait_seconds, jobs)
+        proposal = propose(state, pod, source.now, wait_seconds, jobs, settings)
     _print(proposal, form)
     if proposal.node is None:
         raise typer.Exit(1)
+
+
+def _settings(file: Path | None) -> MovesSettings:
+    if file is None:
+        return MovesSettings()
+    try:
+        document = read_yaml(file.read_text())
+        return MovesSettings.model_validate(document.get("moves") or {} if isinstance(document, dict) else document)
+    except (OSError, ValueError) as error:
+        fail(f"{file}: {error}")
 
 
 async def _read_budgets(config: Kubeconfig, state: ClusterState) -> None:
@@ -92,7 +115,7 @@ def _print(proposal: MoveProposal, form: Form) -> None:
 
 def _say_who_stays(proposal: MoveProposal) -> None:
     for staying in proposal.stay:
-        say(f"{staying.pods} pods with {keys.MOVABLE} stay: {staying.reason}")
+        say(f"{staying.pods} movable pods stay: {staying.reason}")
 
 
 def _row(move: ProposedMove) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import typer
 from extender.cluster.caches.resource_claims import NO_RIGHT, lean_claim
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config.defaults import SCHEDULER_NAME
@@ -56,6 +57,7 @@ class StateSource:
     """Of the schedulers that ask us."""
     tolerated_taints: tuple[str, ...] = ()
     """Keys of taints that all pods with GPUs tolerate."""
+    movable: MovablePods = OPTED_IN
     until_end: ExitStack = field(default_factory=ExitStack)
     """What is closed when the command ends."""
 
@@ -102,7 +104,10 @@ class StateSource:
 
     def _empty(self) -> ClusterState:
         return ClusterState(
-            resource=self.resource, scheduler_names=self.scheduler_names, tolerated_taints=self.tolerated_taints
+            resource=self.resource,
+            scheduler_names=self.scheduler_names,
+            tolerated_taints=self.tolerated_taints,
+            movable=self.movable,
         )
 
     def answer(self, question: Callable[[str], Answer], estimate: Callable[[], Answer]) -> Answer:

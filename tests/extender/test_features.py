@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.features.configuration import WholeConfiguration
@@ -99,6 +100,13 @@ async def test_a_configuration_switches_features_on(tmp_path: Path) -> None:
     }
     assert off(extender_with(tmp_path, FEATURES, {})) == switched
     assert off(extender_with(tmp_path, FEATURES)) == set()
+
+
+async def test_pods_are_read_as_the_moves_are_configured(tmp_path: Path) -> None:
+    """More is kept of pods that may move, so they are named before any is read."""
+    settings = {"moves": {"enabled": True, "movable": {"namespaces": ["ml"], "priorityClasses": "batch, test"}}}
+    assert extender_with(tmp_path, FEATURES, settings).state.movable == MovablePods(("ml",), ("batch", "test"))
+    assert extender_with(tmp_path, FEATURES, {}).state.movable == OPTED_IN
 
 
 async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) -> None:

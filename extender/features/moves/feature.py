@@ -104,6 +104,7 @@ class Moves(Feature):
         settings = core.config.section(MovesSettings)
         if not settings.enabled:
             return None
+        core.state.movable = settings.movable.pods
         return cls(
             state=core.state,
             driver=core.driver,

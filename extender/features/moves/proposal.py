@@ -36,7 +36,7 @@ class ProposedMove(Answer):
 
 
 class StayingPods(Answer):
-    """Pods that are annotated as movable and stay for one reason."""
+    """Movable pods that stay for one reason."""
 
     reason: str
     pods: int
@@ -58,13 +58,15 @@ class MoveProposal(Answer):
     movable: int = 0
     """Pods that may move for it."""
     stay: tuple[StayingPods, ...] = ()
-    """Pods that are annotated as movable and stay, by reason."""
+    """Movable pods that stay, by reason."""
     problem: str | None = None
     """Why no plan can be made for such a pod."""
     budgets_known: bool = True
 
 
-def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float, jobs: Jobs) -> MoveProposal:
+def propose(
+    state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float, jobs: Jobs, settings: MovesSettings
+) -> MoveProposal:
     """Return who would have to move so that a pod fits.
 
     Args:
@@ -73,6 +75,7 @@ def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float,
         now: This moment.
         wait_seconds: How long it would wait otherwise; at most an hour counts.
         jobs: What has been read of Jobs; learns which ones are to be read.
+        settings: Of the extender.
 
     """
     namespace, name = pod.key
@@ -89,7 +92,7 @@ def propose(state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float,
         return proposal.model_copy(update={"node": fitting[0], "gpus": fitting[1].gpus})
     gain = waiting.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
-    movable = finish(movable_pods(state, pod, now, MovesSettings().patience, budgets_of, jobs))
+    movable = finish(movable_pods(state, pod, now, settings.patience, budgets_of, jobs))
     plan = finish(plan_moves(nodes, waiting, movable.pods, gain, partial(may_go_together, budgets_of)))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from extender.kit.settings import Duration, Seconds, Section
+from extender.cluster.objects.movable_pods import MovablePods
+from extender.kit.settings import Duration, Names, Seconds, Section
+
+
+class MovableSettings(Section):
+    """Pods that may move without the annotation. All lists that are not empty have to name the pod."""
+
+    namespaces: Names = ()
+    """Namespaces of the pods, or patterns with `*` and `?`."""
+    priority_classes: Names = ()
+    """PriorityClasses of the pods."""
+    owner_kinds: Names = ()
+    """Kinds of their controllers. Naming a kind also says that it replaces one pod and leaves its others alone."""
+
+    @property
+    def pods(self) -> MovablePods:
+        """As the core reads it."""
+        return MovablePods(self.namespaces, self.priority_classes, self.owner_kinds)
 
 
 class MovesSettings(Section):
-    """Pods with `gputopo.dev/movable` that are evicted to make room for a pod of the queue."""
+    """Pods that are evicted to make room for a pod of the queue."""
 
     enabled: bool = False
     """Whether this extender moves pods. Needs the queue. Rights: create `pods/eviction`, get Jobs, watch PodDisruptionBudgets."""
+    movable: MovableSettings = MovableSettings()
     after: Seconds = 60.0
     """Time that a pod waits without room before others move for it."""
     patience: Duration = Field(default=600.0, ge=1)

@@ -94,7 +94,7 @@ async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_pa
         await cluster.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
         shown = await cluster.run("waits")
         assert shown.exit_code == 1
-        assert f"1 pods with {keys.MOVABLE} stay: a PodDisruptionBudget that allows no eviction" in shown.output
+        assert "1 movable pods stay: a PodDisruptionBudget that allows no eviction" in shown.output
 
 
 @pytest.mark.parametrize("ignores", [True, False])
@@ -105,6 +105,17 @@ async def test_the_jobs_of_pods_are_read(tmp_path: Path, ignores: bool) -> None:
         shown = await cluster.run("waits")
         expected = "would fit on a, GPUs 2, 3" if ignores else "stay: a Job that counts an eviction as a failure"
         assert (expected in shown.output, shown.exit_code) == (True, 0 if ignores else 1)
+
+
+async def test_the_configuration_of_the_extender_names_pods_that_may_move(tmp_path: Path) -> None:
+    """A file that cannot be used is an error."""
+    async with fragmented(tmp_path, movable=False) as cluster:
+        file = tmp_path / "extender.yaml"
+        file.write_text("moves: {movable: {namespaces: [def*], ownerKinds: [ReplicaSet]}}")
+        assert "would fit on a" in (await cluster.run("waits", "--config", str(file))).output
+        file.write_text("moves: {movable: [default]}")
+        wrong = await cluster.run("waits", "--config", str(file))
+        assert (wrong.exit_code, "extender.yaml" in wrong.output) == (2, True)
 
 
 async def test_without_movable_pods_there_is_no_plan(tmp_path: Path) -> None:

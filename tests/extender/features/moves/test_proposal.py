@@ -6,6 +6,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, propose
+from extender.features.moves.settings import MovesSettings
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
 from tests.extender.features.moves.test_movable import movable, pod_of
 from topology.annotations import keys
@@ -26,7 +27,7 @@ def fragmented(*more: Pod, wants: dict[str, str] | None = None) -> ClusterState:
 
 
 def proposed(state: ClusterState, name: str = "waits", wait_seconds: float = HOUR) -> MoveProposal:
-    return propose(state, pod_of(state, name), at(600.0), wait_seconds, Jobs())
+    return propose(state, pod_of(state, name), at(600.0), wait_seconds, Jobs(), MovesSettings())
 
 
 def test_one_pod_moves_and_the_pod_that_waits_gets_a_linked_pair() -> None:
