@@ -19,6 +19,7 @@ from extender.cluster.state import ClusterState
 from extender.config.document import ExtenderConfiguration
 from extender.core.openings import Openings
 from extender.core.queue_outlook import QueueOutlook
+from extender.inspect.front_tables import FrontTable
 from extender.inspect.history import History
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
@@ -109,6 +110,9 @@ class Feature:
 
     def note(self, pod: GpuPod) -> PodNote | None:
         """Return what there is to say of a pod, `None` if nothing."""
+
+    def front_table(self) -> FrontTable | None:
+        """Return what it shows on the front page, `None` if nothing."""
 
     @classmethod
     def note_without(cls, state: ClusterState, pod: GpuPod, now: Instant, *, is_off: bool) -> PodNote | None:

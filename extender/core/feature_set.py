@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.core.feature import Core, Feature
+from extender.inspect.front_tables import FrontTable
 from extender.inspect.inspection import Answer
 from extender.inspect.notes import PodNote
 from extender.inspect.rows import row
@@ -46,6 +47,11 @@ class FeatureSet:
             return ()
         notes = (row(kind.name, partial(self._note, kind, pod), None) for kind in self._kinds)
         return tuple(note for note in notes if note)
+
+    def front_tables(self) -> tuple[FrontTable, ...]:
+        """Return what features show on the front page."""
+        tables = (row(feature.name, feature.front_table, None) for feature in self._on)
+        return tuple(table for table in tables if table)
 
     def notify(self, observe: Callable[[Feature], None]) -> None:
         """Call an observer of each; the answer of a verb does not depend on one that raises."""

@@ -17,6 +17,7 @@ from zlib import crc32
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from extender.inspect.decisions import Decision, DecisionPage
+from extender.inspect.front_tables import FrontTable
 from extender.inspect.inspection import BandwidthInfo, Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.lists import NodeOrder, NodeRow, PodOrder, PodRow
 from extender.inspect.notes import PodNote
@@ -142,6 +143,7 @@ def overview(
     islands: Mapping[str, Sequence[Sequence[int]]] = {},
     links: SiteLinks = OF_OPERATORS,
     sight: Sight = EVERYTHING,
+    tables: Sequence[FrontTable] = (),
 ) -> Iterator[str]:
     """Return the front page; `following` is the node after which the next page begins, if there is one.
 
@@ -161,6 +163,7 @@ def overview(
         islands=islands,
         links=links,
         sight=sight,
+        tables=tables,
     )
 
 

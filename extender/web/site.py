@@ -236,6 +236,7 @@ async def _overview(extender: Extender, question: PageQuestion) -> Draft:
             islands={node.name: islands for node, islands in rows},
             links=question.links,
             sight=sight,
+            tables=[table.seen_by(sight) for table in extender.features.front_tables()],
         )
     )
 

@@ -15,6 +15,7 @@ from extender.core.feature import Core, Feature
 from extender.features.configuration import WholeConfiguration
 from extender.features.dra.feature import Dra
 from extender.features.registry import FEATURES
+from extender.inspect.front_tables import FrontTable
 from extender.inspect.inspection import NodeList
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Instant
@@ -52,6 +53,9 @@ class Failing(Feature):
         raise RuntimeError("broken")
 
     def note(self, pod: GpuPod) -> PodNote:
+        raise RuntimeError("broken")
+
+    def front_table(self) -> FrontTable:
         raise RuntimeError("broken")
 
 
@@ -132,6 +136,7 @@ async def test_a_feature_that_is_off_speaks_of_pods_and_one_that_fails_is_left_o
     extender.state.pods.replaced([item])
     assert [note.line for note in extender.features.notes(item.metadata.namespace, "p")] == ["p: off"]
     assert extender.features.notes(item.metadata.namespace, "unknown") == ()
+    assert extender.features.front_tables() == ()
     assert extender.features.report(Absent) == NodeList(nodes=())
 
 

@@ -35,12 +35,14 @@ from extender.features.moves.course import (
     still_to_move,
     withdraw,
 )
+from extender.features.moves.front import front_table
 from extender.features.moves.job_reads import READ_AT_ONCE, read_jobs
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.limits import MoveLimits, UnderWay
 from extender.features.moves.search import worthwhile_plan
 from extender.features.moves.series import BEGUN, COST, GAIN, GAUGES, MOVES, PLANS
 from extender.features.moves.settings import MovesSettings
+from extender.inspect.front_tables import FrontTable
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
@@ -131,6 +133,10 @@ class Moves(Feature):
             return None
         line = f"{len(plan.evicted)} of {len(plan.plan.moves)} pods have been evicted on {plan.plan.target.node} for it"
         return PodNote(feature=self.name, line=line)
+
+    def front_table(self) -> FrontTable | None:
+        """Return the plans that are being carried out, and how much of the limits is used."""
+        return front_table(self.plans, self.limits, self.clock().monotonic)
 
     async def round(self) -> None:
         """Follow the plans, evict at most one pod for each of them, and look for one more plan."""

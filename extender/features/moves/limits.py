@@ -98,6 +98,11 @@ class MoveLimits:
             and (len(owners) == len(pods) or not self.settings.between_moves)
         )
 
+    def moved_lately(self, now: float, for_namespace: str | None = None) -> int:
+        """Return how many pods have moved in the last hour, in all or for those of one namespace."""
+        self._forget(now)
+        return len(self._moves) if for_namespace is None else self._for[for_namespace]
+
     def moved(self, pod: Pod, for_namespace: str, now: float) -> None:
         """Take note that a pod has been evicted."""
         namespace = pod.metadata.namespace

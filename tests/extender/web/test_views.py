@@ -16,6 +16,7 @@ from benchmarks.simulated.scheduler_loop import SchedulerLoop
 from extender.config.health_words import WordKind
 from extender.features.configuration import WholeConfiguration, load
 from extender.inspect.decisions import Alternative, Decision, DecisionPage
+from extender.inspect.front_tables import FrontRow, FrontTable
 from extender.inspect.inspection import Explanation, GpuInfo, NodeDetail, NodeInfo, PodInfo
 from extender.inspect.nvlinks import LinkFaultInfo
 from extender.inspect.offers import OfferInfo
@@ -65,6 +66,12 @@ GPU = GpuInfo(
 NODE = NodeInfo(name=HOSTILE, free=0, closed=HOSTILE, gpus=(GPU,))
 PLACE = Place(level=Level.RACK, name=HOSTILE, nodes=1, gpus=1, free=0, closed=1)
 WAITING = WaitingPod(pod=POD, since=None, seconds=0.0, reasons=(HOSTILE,))
+TABLE = FrontTable(
+    title=HOSTILE,
+    columns=(HOSTILE, HOSTILE),
+    rows=(FrontRow(pod=f"{HOSTILE}/{HOSTILE}", cells=(HOSTILE,)),),
+    line=HOSTILE,
+)
 HOSTILE_ASKER = pages.NodeSelection(Location(HOSTILE, HOSTILE, HOSTILE), HOSTILE)
 FAULT = LinkFaultInfo(
     index=None,
@@ -110,7 +117,11 @@ def links(page: str) -> set[str]:
 @pytest.mark.parametrize(
     "page",
     [
-        "".join(pages.overview(FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE)),
+        "".join(
+            pages.overview(
+                FIGURES, [PLACE], [NODE], [POD], [WAITING], asked=HOSTILE_ASKER, following=HOSTILE, tables=[TABLE]
+            )
+        ),
         "".join(pages.node_page(DETAIL, [POD], HOSTILE)),
         "".join(pages.pod_page(Explanation(pod=POD, fits=(), refusals=(), problem=HOSTILE))),
         "".join(pages.decisions_page(DecisionPage(decisions=(DECISION,), next=1))),
