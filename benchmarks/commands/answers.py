@@ -1,4 +1,4 @@
-"""How commands answer: one JSON document or text on stdout, and bad input on stderr with exit code 2."""
+"""How commands answer: text or one JSON document on stdout, and bad input on stderr with exit code 2."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ import typer
 class AnswerFormat(StrEnum):
     """What most commands print."""
 
-    JSON = "json"
     TEXT = "text"
+    JSON = "json"
 
 
-OUTPUT: Final = typer.Option(
-    "--output", "-o", show_default=False, help="Default text on a terminal, and JSON elsewhere."
-)
-OutputOption = Annotated[AnswerFormat | None, OUTPUT]
+OUTPUT: Final = typer.Option("--output", "-o", help="How to print.")
+OutputOption = Annotated[AnswerFormat, OUTPUT]
 
 
-def reply(output: AnswerFormat | None, document: dict[str, Any], text: str) -> None:
-    """Print the answer in this form; `None`: text where a person looks on, else JSON."""
-    output = output or (AnswerFormat.TEXT if sys.stdout.isatty() else AnswerFormat.JSON)
+def reply(output: AnswerFormat, document: dict[str, Any], text: str) -> None:
+    """Print the answer in this form."""
     if output is AnswerFormat.JSON:
         print_json(document)
     else:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, OutputOption, print_json, refuse, reply
+from benchmarks.commands.answers import OUTPUT, AnswerFormat, OutputOption, print_json, refuse, reply
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource
 from topology.annotations import keys
@@ -31,7 +31,7 @@ def bandwidth(
         list[Path] | None, typer.Option("--topologies", help="Folder with the topologies that the table names.")
     ] = None,
     more_topologies: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further folders.")] = None,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Compare predicted with measured bandwidth. The measurements are published ones, fitted and unseen."""
     from benchmarks.accuracy.bandwidth import as_text, compare, summarise
@@ -85,7 +85,7 @@ def placement(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Place the same jobs by gputopo and by its peers. All policies meet the same jobs."""
     from benchmarks.placement.command import COMPARED, BadExperiment, experiment_of, metrics_of, summary
@@ -157,7 +157,7 @@ def report_placement(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Run the placement experiments, and write a page. It has tables, figures and raw data."""
     from benchmarks.placement.processes import ProcessLost
@@ -206,7 +206,7 @@ def compare(
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, show_default=False, help="Processes; default one for each core.")
     ] = os.cpu_count() or 1,
-    output: Annotated[GainFormat, typer.Option("--output", "-o")] = GainFormat.TEXT,
+    output: Annotated[GainFormat, OUTPUT] = GainFormat.TEXT,
 ) -> None:
     """Say what gputopo would change on your cluster. Nothing has to be installed there."""
     from benchmarks.placement.gain.command import QUICK_SEEDS, SEEDS, ask, document_of, parts_of, what_was_cut

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, refuse, reply
 
 if TYPE_CHECKING:
     from benchmarks.measure.drift import Seen
@@ -20,7 +20,7 @@ def drift(
     ] = None,
     context: Annotated[str | None, typer.Option("--context", help="Instead of the current context.")] = None,
     resource: Annotated[str, typer.Option("--resource", help="The resource that counts GPUs.")] = "nvidia.com/gpu",
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Compare NVLink traffic with the prediction. It asks the agents. Exit 1 where it was higher."""
     from benchmarks.measure.drift import DriftVerdict, UnreadableRates, compare, read_rates

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from agent.health.policy import HealthPolicy
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, refuse, reply
 from benchmarks.health.course import HealthTimeline, follow
 from benchmarks.health.facts import UnreadableFact, read_facts
 
@@ -20,7 +20,7 @@ def health(
         float | None,
         typer.Option("--until", help="End of the time, in seconds; default when nothing changes any more."),
     ] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Show how events change GPUs and their links."""
     try:
@@ -50,7 +50,7 @@ def health_year(
     by_kind: Annotated[
         bool, typer.Option("--by-kind", help="Print also which incidents the figures come from.")
     ] = False,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Compare health policies over a simulated year. GPUs become sick at published rates."""
     from benchmarks.health.year.incidents import DAY, HOUR, FleetYear

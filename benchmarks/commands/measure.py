@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, refuse, reply
 
 
 def measure(
@@ -38,7 +38,7 @@ def measure(
         Path | None, typer.Option("--kubeconfig", help="Instead of $KUBECONFIG or ~/.kube/config.")
     ] = None,
     context: Annotated[str | None, typer.Option("--context", help="Instead of the current context.")] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Run nccl-tests on an idle node of each type. One kind of GPU set comes after the other. Exit 1 if some failed.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, print_json, refuse
+from benchmarks.commands.answers import AnswerFormat, OutputOption, print_json, refuse
 from benchmarks.commands.sharing import shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
@@ -45,7 +45,7 @@ def optimum(
             help="Let pods move, at so many minutes of work; a mean pod runs for an hour. Two nodes only.",
         ),
     ] = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Compute the optimum, and the distance from it. The best rule never refuses what fits.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import OutputOption, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, refuse, reply
 
 Candidates = Annotated[
     int, typer.Option("--candidates", min=0, help="How many nodes filter passes on; 0: all that fit.")
@@ -30,7 +30,7 @@ def latency(
     worst: Annotated[
         bool, typer.Option("--worst", help="Measure also nodes that all differ, and nodes of random shapes.")
     ] = False,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Measure the verbs over HTTP. A handler that only echoes the names is measured, too."""
     from benchmarks.performance.latency import LatencyLoad, as_text, measure
@@ -87,7 +87,7 @@ def scheduler(
             "--kube-bin", envvar="GPUTOPO_KUBE_BIN", help="Folder with etcd, kube-apiserver and kube-scheduler."
         ),
     ] = None,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Measure a real scheduler's pods per second. It asks our extender, another, or none."""
     from benchmarks.performance import dra_burst, gang_starts, queue_burst, throughput, waiting_gangs
@@ -140,7 +140,7 @@ def state(
         int, typer.Option("--events", min=0, help="Of a burst of changes, once it is ready; 0: no burst.")
     ] = 50_000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the burst takes.")] = 10,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Measure the extender's start and memory. It also measures a burst of events."""
     from benchmarks.performance.state import as_text, measure
@@ -160,7 +160,7 @@ def curves(
     points: Annotated[
         str | None, typer.Option("--points", help="Where it is measured, rising: 1000,5000. Needs --of.")
     ] = None,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Measure how the extender's cost grows. It varies nodes, pods, node types, GPUs of a node, and waiting pods."""
     from benchmarks.performance.curves import POINTS, GrowthAxis, as_text, measure
@@ -186,7 +186,7 @@ def curves(
 def monitoring(
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long CPU is counted.")] = 300,
     scrapes: Annotated[int, typer.Option("--scrapes", min=1, help="How many are timed, one a second.")] = 60,
-    output: OutputOption = None,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Measure what sampling costs a node. The agent samples the GPUs of this machine and is scraped."""
     from benchmarks.performance.monitoring import NothingSampled, as_text, measure

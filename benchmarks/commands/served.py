@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.commands.answers import AnswerFormat, refuse, reply
+from benchmarks.commands.answers import AnswerFormat, OutputOption, refuse, reply
 from benchmarks.performance.machine import describe_machine
 
 _FIRST_SEED = 42
@@ -24,7 +24,7 @@ def served(
         int, typer.Option("--nodes", min=1, max=MOST_NODES, help="How many of its nodes, evenly spread.")
     ] = 24,
     seeds: Annotated[int, typer.Option("--seeds", min=1)] = 1,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Run a trace of shared GPUs through the extender. It compares the extender's own filter and bind with the simulator.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.commands.answers import OUTPUT, AnswerFormat, print_json, refuse, reply
+from benchmarks.commands.answers import OUTPUT, AnswerFormat, OutputOption, print_json, refuse, reply
 from benchmarks.commands.sharing import claimed_gib, shares_of
 from benchmarks.performance.machine import describe_machine
 from benchmarks.sources import UnreadableSource, load_topology
@@ -45,7 +45,9 @@ GpuModel = Annotated[str | None, typer.Option("--gpu-model", help="Name of the G
 class ShowFormat(StrEnum):
     """What `show` prints."""
 
+    TEXT = "text"
     MATRIX = "matrix"
+    """The same."""
     JSON = "json"
     SVG = "svg"
     ANNOTATION = "annotation"
@@ -54,8 +56,8 @@ class ShowFormat(StrEnum):
 class PlanFormat(StrEnum):
     """What `plan` prints."""
 
-    JSON = "json"
     TEXT = "text"
+    JSON = "json"
     SVG = "svg"
 
 
@@ -76,12 +78,12 @@ def _finite(number: float | None) -> float | None:
 def show(
     source: Source,
     gpu_model: GpuModel = None,
-    output: Annotated[ShowFormat, typer.Option("--output", "-o")] = ShowFormat.MATRIX,
+    output: Annotated[ShowFormat, OUTPUT] = ShowFormat.TEXT,
 ) -> None:
     """Show the topology of a node. It prints a matrix, JSON, a picture, or the annotation of a simulated node."""
     node = _load(source, gpu_model)
     match output:
-        case ShowFormat.MATRIX:
+        case ShowFormat.TEXT | ShowFormat.MATRIX:
             print(print_matrix(node), end="")
         case ShowFormat.SVG:
             print(render_svg(node), end="")
@@ -115,7 +117,7 @@ def plan_gpus(
         Path | None,
         typer.Option("--measured", help="Measured bandwidths to use instead of predictions, from `measure`."),
     ] = None,
-    output: Annotated[PlanFormat | None, OUTPUT] = None,
+    output: Annotated[PlanFormat, OUTPUT] = PlanFormat.TEXT,
 ) -> None:
     """Choose the best GPUs of one node for a pod. For a share it chooses one GPU. Exit 1 if none fits.
 
@@ -147,7 +149,7 @@ def plan_gpus(
     if output is PlanFormat.SVG:
         print(render_svg(node, members_of(mask), verdict.gpus if isinstance(verdict, Placement) else None), end="")
     else:
-        reply(AnswerFormat(output) if output else None, *_verdict(node, verdict, request))
+        reply(AnswerFormat(output), *_verdict(node, verdict, request))
     if not isinstance(verdict, Placement):
         raise typer.Exit(1)
 
@@ -200,7 +202,7 @@ def value(
         typer.Option("--demand", help="Future pods by size, 1:0.4,2:0.35,4:0.25; default the built-in mix."),
     ] = None,
     gpu_model: GpuModel = None,
-    output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT,
+    output: OutputOption = AnswerFormat.TEXT,
 ) -> None:
     """Show what free GPUs are worth to future pods. It also shows what placing a pod of each size would cost."""
     node = _load(source, gpu_model)
@@ -216,7 +218,7 @@ def _demand(text: str) -> tuple[tuple[int, float], ...]:
     return tuple((size, share / sum(shares.values())) for size, share in sorted(shares.items()))
 
 
-def list_machines(output: Annotated[AnswerFormat, typer.Option("--output", "-o")] = AnswerFormat.TEXT) -> None:
+def list_machines(output: OutputOption = AnswerFormat.TEXT) -> None:
     """List the node types of the catalogue."""
     rows = [
         {"machine": name, "gpus": len(entry.build()), "description": entry.description}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+import json
+from enum import StrEnum
+from typing import Annotated, Any, Final, assert_never
 
 import typer
-import yaml
 
 from extender.features.dra.claim_spec import MAX_DEVICES, OUR_CLASS
+from extender.kit.yaml_text import write_yaml
 from extender.kubectl.form import say
 from extender.kubectl.reading import fail
 from topology.annotations import keys
@@ -17,12 +19,21 @@ from topology.request.gpu_request import ContainerGpus, pod_request
 IMAGE: Final = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
 
 
+class ManifestForm(StrEnum):
+    """How to print objects that a person applies."""
+
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
+
 def print_claim(
     gpus: Annotated[int, typer.Option(min=1, max=MAX_DEVICES, help="How many GPUs.")],
     name: Annotated[str, typer.Option(help="Of the template and the pod.")] = "gpus",
     required_affinity: Annotated[str | None, typer.Option(help="Such as nvlink, pcie-switch or numa-node.")] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="GB/s.")] = None,
     relax_after: Annotated[str | None, typer.Option(help="When both become preferences, such as 10m.")] = None,
+    output: Annotated[ManifestForm, typer.Option("-o", "--output", help="How to print.")] = ManifestForm.YAML,
 ) -> None:
     """Print a ResourceClaimTemplate and a pod. Pipe them into `kubectl apply -f -`."""
     wants = {
@@ -36,7 +47,16 @@ def print_claim(
     except RequestError as error:
         fail(str(error))
     documents = (_template(name, gpus, annotations), _pod(name))
-    for line in yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True).splitlines():
+    match output:
+        case ManifestForm.YAML:
+            lines = [line for document in documents for line in ("---", *write_yaml(document).splitlines())]
+        case ManifestForm.JSON:
+            lines = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, indent=2).splitlines()
+        case ManifestForm.NAME:
+            lines = [f"resourceclaimtemplate.resource.k8s.io/{name}", f"pod/{name}"]
+        case _:
+            assert_never(output)
+    for line in lines:
         say(line)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,14 @@ def little_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+def measure(binaries: Path, *load: str) -> Any:
+    """Return the document of a measurement."""
+    return json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries), "-o", "json").stdout)
+
+
 def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:
     """Every pod is bound in every way; an extender that binds writes to the node too, and ours once more after a conflict."""
-    found = json.loads(
-        run("benchmarks", "scheduler", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
-    )
+    found = measure(binaries, "--nodes", "20", "--pods", "12")
     writes = {(row["extender"], row["binder"], row["steered"]): row["writes_per_pod"] for row in found["rows"]}
     assert writes["none", "scheduler", False] == 1
     assert writes["trivial", "extender", False] == 2
@@ -37,9 +41,7 @@ def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: 
 
 def test_measures_a_burst_through_kube_scheduler_alone_and_through_the_queue(binaries: Path) -> None:
     """Every pod is bound in every way; only the queue has a planner."""
-    measured = json.loads(
-        run("benchmarks", "scheduler", "--queue", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
-    )
+    measured = measure(binaries, "--queue", "--nodes", "20", "--pods", "12")
     planners = {row["extender"]: row["planner_cpu_ms_per_pod"] for row in measured["rows"]}
     assert planners == {"none": None, "none-default-view": None, "queue": planners["queue"]}
     assert planners["queue"] > 0
@@ -54,7 +56,7 @@ def test_measures_a_burst_through_kube_scheduler_alone_and_through_the_queue(bin
 def test_measures_a_burst_of_claims_that_kube_scheduler_or_the_planner_allocates(binaries: Path) -> None:
     """Every pod is bound in both ways, no device is given twice; only planned claims have a planner."""
     load = ("--dra", "--nodes", "20", "--pods", "12")
-    measured = json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries)).stdout)
+    measured = measure(binaries, *load)
     planners = {row["extender"]: row["planner_cpu_ms_per_pod"] for row in measured["rows"]}
     assert planners == {"dra-plain": None, "dra-planned": planners["dra-planned"]}
     assert planners["dra-planned"] > 0
@@ -67,9 +69,7 @@ def test_measures_a_burst_of_claims_that_kube_scheduler_or_the_planner_allocates
 @pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_filter(binaries: Path) -> None:
     """Only in the second case our filter refuses: each PodGroup at least once."""
-    measured = json.loads(
-        run("benchmarks", "scheduler", "--gangs", "--nodes", "20", "--pods", "12", "--kube-bin", str(binaries)).stdout
-    )
+    measured = measure(binaries, "--gangs", "--nodes", "20", "--pods", "12")
     refusals = {row["refused_by"]: row["filter_refusals"] for row in measured["rows"]}
     assert refusals["count"] == 0
     assert refusals["filter"] >= GANGS
@@ -80,9 +80,7 @@ def test_measures_a_burst_with_waiting_gangs_that_are_refused_by_count_or_by_fil
 @pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 knows no PodGroup of its own")
 def test_measures_how_fast_gangs_start_by_core_and_by_the_queue(binaries: Path) -> None:
     """Every gang starts in both ways."""
-    measured = json.loads(
-        run("benchmarks", "scheduler", "--start-gangs", "3x4", "--nodes", "20", "--kube-bin", str(binaries)).stdout
-    )
+    measured = measure(binaries, "--start-gangs", "3x4", "--nodes", "20")
     assert [row["by"] for row in measured["rows"]] == ["core", "queue"]
     assert all(row["gangs_per_second"] > 0 for row in measured["rows"])
     assert measured["ratio"]["lowest"] == measured["ratio"]["median"] > 0
@@ -91,7 +89,7 @@ def test_measures_how_fast_gangs_start_by_core_and_by_the_queue(binaries: Path) 
 def test_measures_how_long_pods_wait_while_another_tenants_pods_do(binaries: Path) -> None:
     """These wait until the end, as they fit nowhere."""
     load = ("--queue", "--waiting", "30", "--nodes", "20", "--pods", "12")
-    measured = json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries)).stdout)
+    measured = measure(binaries, *load)
     assert {row["extender"]: row["waiting"] for row in measured["rows"]} == {"queue": 0, "queue-beside-waiting": 30}
     (ratio,) = measured["ratios"]
     assert (ratio["of"], ratio["to"]) == ("queue-beside-waiting", "queue")

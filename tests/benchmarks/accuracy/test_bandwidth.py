@@ -81,7 +81,7 @@ def test_folders_may_follow_one_option(tmp_path: Path) -> None:
     table = tmp_path / "measured.csv"
     rows = (f'{name},{name},NVIDIA A40,"0,1",default,all_reduce,,40,\n' for name in ("one", "two"))
     table.write_text(HEAD + "".join(rows))
-    done = bench("--measured", str(table), "--topologies", str(tmp_path / "one"), str(tmp_path / "two"))
+    done = bench("--measured", str(table), "--topologies", str(tmp_path / "one"), str(tmp_path / "two"), "-o", "json")
     one, two = json.loads(done.stdout)["rows"]
     assert one["point"] == pytest.approx(2 * two["point"], rel=0.01)
 

@@ -27,7 +27,7 @@ def bench(*arguments: str) -> Done:
 
 
 def answer(*arguments: str) -> Any:
-    return json.loads(bench(*arguments).stdout)
+    return json.loads(bench(*arguments, "-o", "json").stdout)
 
 
 def test_plans_on_a_machine_of_the_catalogue() -> None:
@@ -52,7 +52,7 @@ def test_one_gpu_has_no_bandwidth_and_no_affinity() -> None:
 def test_a_share_goes_to_the_fullest_gpu_with_room(shared: str | None, free: str | None, gpus: list[int]) -> None:
     """Only where no shared GPU has room a free one is begun."""
     more = (*(("--shared", shared) if shared else ()), *(("--free", free) if free else ()))
-    found = answer("plan", "hgx-h100", "--gpu-memory-gib", "10", *more, "-o", "json")
+    found = answer("plan", "hgx-h100", "--gpu-memory-gib", "10", *more)
     assert found == {"fits": True, "gpus": gpus, "memory_gib": 10}
 
 
@@ -60,7 +60,7 @@ def test_a_share_that_finds_no_room_is_exit_code_1() -> None:
     """The reason is that of the extender; what the driver keeps is not given away."""
     asks = ("plan", "hgx-h100", "--gpu-memory-gib", "10", "--shared", "0=69", "--free", "")
     assert bench(*asks).returncode == 0
-    done = bench(*asks, "--reserve-gib", "1")
+    done = bench(*asks, "--reserve-gib", "1", "-o", "json")
     assert (done.returncode, json.loads(done.stdout)) == (
         1, {"fits": False, "reason": "no GPU has 10 GiB left: the most that one has is 9"}
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_memory_is_known_by_the_model_where_the_source_tells_only_that(tmp_path:
 )
 def test_a_clear_no_is_exit_code_1(asks: tuple[str, ...]) -> None:
     """Nothing is wrong with the question; the reason is in the JSON."""
-    done = bench("plan", "l40s-8", "--gpus", "4", *asks)
+    done = bench("plan", "l40s-8", "--gpus", "4", *asks, "-o", "json")
     assert done.returncode == 1
     assert json.loads(done.stdout).keys() == {"fits", "reason"}
 
@@ -191,7 +191,7 @@ def test_a_broken_file_is_named_with_line_and_reason(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"{broken}:3:")
 
 
-@pytest.mark.parametrize("form", ["matrix", "annotation"])
+@pytest.mark.parametrize("form", ["text", "matrix", "annotation"])
 def test_what_show_prints_can_be_planned_on(form: str, tmp_path: Path) -> None:
     """Matrix and annotation are sources, too, and lead to the same GPUs."""
     printed = tmp_path / "printed"
@@ -202,7 +202,7 @@ def test_what_show_prints_can_be_planned_on(form: str, tmp_path: Path) -> None:
 
 def test_shows_every_cell() -> None:
     """JSON carries the GPUs, the whole matrix and the NICs."""
-    shown, node = answer("show", "dgx-1v", "-o", "json"), machine("dgx-1v")
+    shown, node = answer("show", "dgx-1v"), machine("dgx-1v")
     assert [tuple(row) for row in shown["matrix"]] == list(node.matrix)
     assert [gpu["index"] for gpu in shown["gpus"]] == list(range(8))
     assert {nic["name"] for nic in shown["nics"]} == {nic.name for nic in node.nics}
@@ -238,7 +238,7 @@ def test_reads_a_matrix_from_stdin() -> None:
 
 def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
     """A clear no is 1 for the shell, too, and nothing beside the reason is said."""
-    done = run("benchmarks", "plan", "l40s-8", "--gpus", "9")
+    done = run("benchmarks", "plan", "l40s-8", "--gpus", "9", "-o", "json")
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout).keys() == {"fits", "reason"}
 

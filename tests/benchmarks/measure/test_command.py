@@ -37,20 +37,18 @@ def test_plan_goes_by_what_was_measured(tmp_path: Path) -> None:
     """The bridge turns out slow, so the floor is not reached; and what is reached says that it is measured."""
     file = written(tmp_path, "a100-pcie-8-pairs", ((0, 1), 120.0))
     plain = ("plan", "a100-pcie-8-pairs", "--gpus", "2")
-    found = json.loads(bench(*plain, "--measured", file).stdout)
+    found = json.loads(bench(*plain, "--measured", file, "-o", "json").stdout)
     floor = bench(*plain, "--min-bandwidth", "200", "--measured", file)
 
     assert found["bandwidth_gb_per_s"] == {"low": 120.0, "point": 120.0, "high": 120.0, "measured": True}
-    assert (
-        bench(*plain, "--measured", file, "-o", "text").stdout == "GPUs 0 1: nvlink, 120 GB/s measured (120 to 120)\n"
-    )
+    assert bench(*plain, "--measured", file).stdout == "GPUs 0 1: nvlink, 120 GB/s measured (120 to 120)\n"
     assert (floor.returncode, bench(*plain, "--min-bandwidth", "200").returncode) == (1, 0)
 
 
 def test_plan_says_what_it_does_not_believe(tmp_path: Path) -> None:
     """On stderr, and plans with the rest; a file for other machines changes nothing."""
     file = written(tmp_path, "a100-pcie-8-pairs", ((0, 1), 120.0), ((0, 2), 5000.0))
-    done = bench("plan", "a100-pcie-8-pairs", "--gpus", "2", "--measured", file)
+    done = bench("plan", "a100-pcie-8-pairs", "--gpus", "2", "--measured", file, "-o", "json")
     other = bench("plan", "dgx-1v", "--gpus", "2", "--measured", file)
 
     assert "5000 GB/s, and these wires carry at most" in done.stderr

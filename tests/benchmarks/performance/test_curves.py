@@ -27,7 +27,7 @@ def test_refuses_what_it_cannot_measure(asked: tuple[str, ...]) -> None:
 @pytest.mark.slow
 def test_measures_each_cost_at_each_point() -> None:
     """Here of nodes with as many GPUs as the extender takes; a single point has no exponent."""
-    found = json.loads(run("benchmarks", "curves", "--of", "gpus", "--points", "72").stdout)
+    found = json.loads(run("benchmarks", "curves", "--of", "gpus", "--points", "72", "-o", "json").stdout)
     assert [row["x"] for row in found["rows"]] == [72]
     assert all(row[cost] > 0 for row in found["rows"] for cost in COSTS)
     assert found["fits"] == []

@@ -12,7 +12,7 @@ from tests.invoking import run
 @pytest.mark.slow
 def test_compares_every_verb_with_the_floor() -> None:
     """At p50, p99, p99.9 and of CPU: ours, for candidates and all names, one after another and at once; and pydantic's models."""
-    asked = "--nodes", "60", "--pods", "10", "--binds-at-once", "5"
+    asked = "--nodes", "60", "--pods", "10", "--binds-at-once", "5", "-o", "json"
     rows = json.loads(run("benchmarks", "latency", *asked).stdout)["rows"]
     ratios = {"p50_to_floor", "p99_to_floor", "p99_9_to_floor", "p50_cpu_to_floor"}
     compared = {(row["server"], row["verb"], row["at_once"]) for row in rows if ratios <= row.keys()}
@@ -33,7 +33,9 @@ def test_compares_every_verb_with_the_floor() -> None:
 @pytest.mark.slow
 def test_compares_filter_with_and_without_shared_gpus_in_one_run() -> None:
     """For the same pods, and for a share; of both as times the filter where nothing is shared."""
-    rows = json.loads(run("benchmarks", "latency", "--nodes", "60", "--pods", "5", "--shared").stdout)["rows"]
+    rows = json.loads(run("benchmarks", "latency", "--nodes", "60", "--pods", "5", "--shared", "-o", "json").stdout)[
+        "rows"
+    ]
     compared = {row["server"]: row["p50_to_plain"] for row in rows if "p50_to_plain" in row}
     assert compared.keys() == {"half shared", "half shared, 8 GiB"} and all(compared.values())
 

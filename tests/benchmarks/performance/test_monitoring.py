@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler to build the fake NVML with")
 def test_measures_an_agent_that_samples_beside_one_that_does_not() -> None:
     """Eight GPUs that tell all they can; the page is whole."""
-    command = [sys.executable, "-m", "benchmarks", "monitoring", "--seconds", "1", "--scrapes", "2"]
+    command = [sys.executable, "-m", "benchmarks", "monitoring", "--seconds", "1", "--scrapes", "2", "-o", "json"]
     played = [sys.executable, "-m", "tests.nvml", "hgx_h100_busy", "--script", "xid_storm", *command]
     done = subprocess.run(played, cwd=ROOT, capture_output=True, text=True, check=True)
     (row,) = json.loads(done.stdout)["rows"]

@@ -12,7 +12,7 @@ from tests.invoking import run
 @pytest.mark.slow
 def test_measures_an_extender_that_knows_who_holds_what() -> None:
     """What its pods hold leaves pods of two a place on every node of eight GPUs, and those of four none."""
-    asked = "--nodes", "20", "--pods", "200", "--events", "500", "--seconds", "0.5"
+    asked = "--nodes", "20", "--pods", "200", "--events", "500", "--seconds", "0.5", "-o", "json"
     (row,) = json.loads(run("benchmarks", "state", *asked).stdout)["rows"]
     assert (row["nodes"], row["pods"], row["gpu_pods"]) == (20, 200, 80)
     assert row["candidates_by_gpus"] == {"1": 16, "2": 16, "4": 0, "8": 0}

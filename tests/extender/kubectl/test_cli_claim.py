@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 import yaml
@@ -29,6 +31,15 @@ def test_the_template_and_the_pod_request_what_was_named() -> None:
     pod = as_gpu_pod(msgspec.convert(written, Pod), [claim], demand.gpus, keys.GPU_RESOURCE)
     assert pod.spec.containers[0].resources.limits == {keys.GPU_RESOURCE: "4"}
     assert pod.metadata.annotations == {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "10m"}
+
+
+def test_o_chooses_yaml_json_or_names() -> None:
+    """Both documents say the same."""
+    words = ("claim", "--gpus", "2", "--name", "train")
+    documents = [*yaml.safe_load_all(invoke(*words).stdout)]
+    assert json.loads(invoke(*words, "-o", "json").stdout) == {"apiVersion": "v1", "kind": "List", "items": documents}
+    names = invoke(*words, "-o", "name").stdout.splitlines()
+    assert names == ["resourceclaimtemplate.resource.k8s.io/train", "pod/train"]
 
 
 @pytest.mark.parametrize(
