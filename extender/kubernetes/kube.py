@@ -400,8 +400,9 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytearray |
 
 
 def _in_words(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
-        error, aiohttp.ClientConnectorCertificateError
-    ):
+    cause = error.certificate_error if isinstance(error, aiohttp.ClientConnectorCertificateError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the API server's certificate cannot be verified: {cause.verify_message}"
+    if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect to {error.host}:{error.port}: {error.strerror or error.os_error}"
     return str(error) or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import ssl
 from collections.abc import AsyncIterator
@@ -15,7 +16,10 @@ from aiohttp import web
 from agent.node.kube import KubernetesNode
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from extender.binding.intents import Done, GetNode, NoAnswer
+from extender.cluster.objects.kinds import Node
+from extender.kubernetes.documents import decoder
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.reflector import Unavailable, list_objects
 from tests.security.certificates import Authority, Certificate
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
@@ -70,6 +74,20 @@ async def test_the_api_servers_ca_is_followed_when_it_is_replaced(tmp_path: Path
         assert isinstance(await api.execute(GetNode("n1"), SECONDS), NoAnswer), "nobody has told us of the new one"
         server.trust(new)
         assert isinstance(await api.execute(GetNode("n1"), SECONDS), Done)
+
+
+async def test_a_certificate_that_cannot_be_verified_is_a_sentence(tmp_path: Path) -> None:
+    """As a request and as a stream: with the reason, and without an object of Python."""
+    authority = Authority(tmp_path, "old")
+    async with tls_server(tmp_path, authority) as server:
+        server.trust(Authority(tmp_path, "new"))
+        async with KubeApi.from_kubeconfig(tmp_path / "kubeconfig") as api:
+            answer = await api.execute(GetNode("n1"), SECONDS)
+            with pytest.raises(Unavailable) as listed:
+                await list_objects(api.resource("/api/v1/nodes"), decoder(Node))
+    assert isinstance(answer, NoAnswer)
+    for words in (answer.message, str(listed.value)):
+        assert re.fullmatch(r"the API server's certificate cannot be verified: [a-z -]+", words)
 
 
 async def test_a_ca_in_the_kubeconfig_itself_is_followed_too(tmp_path: Path) -> None:
