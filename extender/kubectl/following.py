@@ -13,6 +13,7 @@ from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SE
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
+from extender.kubectl.planned_claims import recognise
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Reflector, Unavailable
@@ -90,6 +91,7 @@ async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: Cl
         state.claims.trouble = NO_RIGHT if error.denied else None
         return
     slices, claims = state.claims.slices, state.claims
+    recognise(claims)
     reflectors.append(Reflector("resourceslices", all_slices, ResourceSlice, slices, peers=reflectors))
     reflectors.append(
         Reflector("resourceclaims", all_claims, ResourceClaim, claims, keep=claims.keep, peers=reflectors)

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
-from extender.cluster.caches.resource_claims import NO_RIGHT, lean_claim
+from extender.cluster.caches.resource_claims import NO_RIGHT
 from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SELECTOR, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
@@ -31,6 +31,7 @@ from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubectl.following import follow
 from extender.kubectl.form import Form, say
 from extender.kubectl.leader import AUTO, forwarded, leader
+from extender.kubectl.planned_claims import holdings_of, recognise
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, Expired, decoder
 from extender.kubernetes.kube import KubeApi
@@ -176,6 +177,7 @@ async def read_state(place: Kubeconfig | Snapshot, state: ClusterState, gone: Co
     nodes, pods = without(snapshot.nodes, snapshot.pods, gone) if gone else (snapshot.nodes, snapshot.pods)
     state.nodes.replaced(nodes)
     feed.replaced(pods)
+    recognise(state.claims)
     state.claims.slices.replaced(snapshot.slices)
     state.claims.replaced(snapshot.claims)
     state.claims.hear(True)
@@ -198,7 +200,7 @@ async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[Resourc
     """Return the claims that hold GPUs, and the slices of the same driver; else why not, unless the server has none."""
     try:
         slices = await list_objects(api.resource(SLICES_PATH, field_selector=SLICES_SELECTOR), decoder(ResourceSlice))
-        claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), lean_claim)
+        claims = await list_objects(api.resource(CLAIMS_PATH), decoder(ResourceClaim), holdings_of)
     except Unavailable as error:
         return [], [], NO_RIGHT if error.denied else None
     return [claim for claim in claims.objects if claim.held], slices.objects, None

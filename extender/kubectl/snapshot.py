@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from extender.cluster.caches.resource_claims import lean_claim
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.gpu_pods import without_constraints
 from extender.cluster.objects.group_words import ANNOTATIONS, LABELS
@@ -33,6 +32,7 @@ from extender.cluster.objects.kinds import (
     PodStatus,
 )
 from extender.inspect.control_plane import ControlPlane
+from extender.kubectl.planned_claims import holdings_of
 from extender.kubernetes.documents import BrokenStream, decoder
 from topology.annotations import keys
 
@@ -165,7 +165,7 @@ def _split(document: _File) -> tuple[list[Node], list[Pod], list[ResourceClaim],
             case "Pod":
                 pods.append(read_pod(text))
             case "ResourceClaim":
-                claims.append(lean_claim(read_claim(text)))  # the rest of a claim may be secret
+                claims.append(holdings_of(read_claim(text)))  # the rest of a claim may be secret
             case "ResourceSlice":
                 slices.append(read_slice(text))
             case _:

@@ -122,6 +122,13 @@ def kept(claim: ResourceClaim, reserved: Collection[str]) -> ResourceClaim:
     return lean if name is None else replace(lean, spec=_of_class_alone(name))
 
 
+def holdings_of(claim: ResourceClaim) -> ResourceClaim:
+    """Return what a claim holds; of ours also its class and its pod, whose GPUs are in a ledger, too."""
+    if not is_ours(claim):
+        return lean_claim(claim)
+    return replace(lean_claim(claim, with_owners=True), spec=_of_class_alone(OUR_CLASS))
+
+
 def trimmed(claim: ResourceClaim) -> ResourceClaim:
     """Return what is read of a claim of ours: without annotations of others, and without its devices where it is too large.
 

@@ -16,12 +16,14 @@ from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join, node_object
 from benchmarks.simulated.scheduler_loop import BoundPod, SchedulerLoop
+from extender.features.dra.claim_spec import OUR_CLASS
 from extender.kubectl import reading
 from extender.kubectl.snapshot import Snapshot
 from tests.dra import allocated, gpu, resource_slice
 from tests.extender.plugin import PODS, invoke, plugin
 from tests.extender.serving import serving
 from topology.annotations import keys
+from topology.annotations.records import Claim, Ledger, encode_ledger
 
 QUESTIONS = [
     ("nodes", "-o", "wide"),
@@ -115,6 +117,34 @@ def test_a_snapshot_keeps_what_claims_hold(tmp_path: Path) -> None:
         told = invoke("node", "n1", "--snapshot", str(file)).stdout
         assert "held by ResourceClaim ml/job" in told
         assert "allocated by DRA: ResourceClaim ml/vm holds gpu-vfio-0" in told
+
+
+@pytest.mark.parametrize(("owner", "is_conflict"), [("u", False), ("another", True)])
+def test_a_pod_and_its_claim_hold_the_same_gpus_without_a_conflict(
+    owner: str, is_conflict: bool, tmp_path: Path
+) -> None:
+    """Where the extender allocates the claim; as kubectl lists them, and in a file of ours."""
+    here = SimulatedNode("n1", "dgx-a100", has_plugin=False)
+    uuid = here.topology.gpus[3].uuid
+    node = node_object(here)
+    node["metadata"]["annotations"][keys.LEDGER] = encode_ledger(
+        Ledger(
+            1, (Claim(uuid, "u", "default", "runs", "main", "1"),), gpus=tuple(gpu.uuid for gpu in here.topology.gpus)
+        )
+    )
+    pod = gpu_pod("runs", 0)
+    pod["metadata"] |= {"namespace": "default", "uid": "u"}
+    pod["spec"]["nodeName"] = "n1"
+    requests = [{"exactly": {"deviceClassName": OUR_CLASS}}]
+    claim = allocated("runs-gpus", "n1", "gpu-3") | {"spec": {"devices": {"requests": requests}}}
+    claim["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "runs", "uid": owner, "controller": True}]
+    slices = resource_slice("n1", [gpu(minor, each.uuid) for minor, each in enumerate(here.topology.gpus)])
+    listed, kept = tmp_path / "listed.json", tmp_path / "kept.json.gz"
+    listed.write_text(json.dumps({"kind": "List", "items": [node, pod, claim, slices]}))
+    Snapshot.read(listed).write(kept)
+    for file in (listed, kept):
+        shown = invoke("status", "--snapshot", str(file)).stdout
+        assert ("a pod and a ResourceClaim have one GPU" in shown) == is_conflict
 
 
 def test_the_moment_of_a_snapshot_is_its_own(tmp_path: Path) -> None:
