@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 
@@ -379,7 +379,7 @@ def _is_annotated(view: NodeView) -> bool:
 
 def _best_sets(view: NodeView) -> Iterable[BestSet]:
     for count in (2, 4, 8, 16):
-        verdict = view.shape.decide(GpuRequest.plain(count))
+        verdict = view.shape.decide(replace(GpuRequest.plain(count), by_claim=view.by_claim))
         if isinstance(verdict, Placement):
             yield best_set(view, verdict)
 

@@ -186,7 +186,7 @@ def _wrong_with(view: NodeView) -> Iterator[tuple[str, str]]:
             yield f"another health agent says: {sign.kind} {sign.name}={sign.value}", _OF_OTHERS
     yield from ((what, _REMEDIES[what]) for what in _wrong_with_holders(view))
     plugin = view.payloads.device_plugin
-    if plugin and not plugin.ready:
+    if plugin and not plugin.ready and not view.by_claim:
         yield f"the device plugin is not ready: {'; '.join(plugin.reasons) or 'no reason given'}", _OF_A_PLUGIN
     if view.payloads.status.value and view.payloads.status.value.link_faults:
         yield _LINKS_DOWN, _OF_LINKS

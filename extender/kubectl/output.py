@@ -93,7 +93,8 @@ def print_node(node: NodeDetail, form: Form) -> None:
     if node.link_faults:
         form.table(("GPU", "NVLINKS", "SINCE", "WHAT", "NEXT", "WHEN"), map(_link_fault_row, node.link_faults))
         say()
-    form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets), empty="no GPU is free")
+    nothing = "one GPU is free" if node.free == 1 else "" if node.free else "no GPU is free"
+    form.table(("BEST-OF", "GPUS", "AFFINITY", "PREDICTED-GB/S"), map(_set_row, node.best_sets), empty=nothing)
 
 
 def _say_facts(node: NodeDetail) -> None:

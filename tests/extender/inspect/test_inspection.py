@@ -14,7 +14,9 @@ from extender.inspect import faults, inspection
 from extender.inspect.status import status
 from extender.kubectl.form import Form
 from extender.kubectl.output import print_node
+from extender.kubectl.planned_claims import recognise
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
+from tests.dra import gpu, read_slice, resource_slice
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, Sharer, encode_observed
@@ -194,6 +196,30 @@ def test_a_node_shows_what_its_free_gpus_are_worth() -> None:
     assert detail is not None
     assert [(best.gpus, best.affinity) for best in detail.best_sets] == [(2, "nvlink"), (4, "numa-node"), (8, "system")]
     assert detail.matrix[0][:2] == ("X", "NV12")
+
+
+@pytest.mark.parametrize(("free", "last"), [(0, "no GPU is free"), (1, "one GPU is free")])
+def test_a_node_without_sets_ends_with_how_many_gpus_are_free(
+    free: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A set has two GPUs at least."""
+    held = dict.fromkeys(gpus("n1", *range(8 - free)), "train")
+    detail = inspection.node(cluster(node(held=held)), "n1", at())
+    assert detail is not None
+    print_node(detail, Form())
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_a_node_whose_gpus_are_claimed_shows_what_its_free_ones_are_worth() -> None:
+    """As pods with ResourceClaims get them."""
+    state = ClusterState()
+    recognise(state.claims)
+    state.claims.slices.replaced([read_slice(resource_slice("n1", [gpu(0, gpus("n1", 0)[0])]))])
+    state.claims.hear(True)
+    detail = inspection.node(cluster(node(machine_name=PAIRS), into=state), "n1", at())
+    assert detail is not None
+    assert state.views["n1"].by_claim
+    assert [best.gpus for best in detail.best_sets] == [2, 4, 8]
 
 
 def test_nobody_knows_an_unknown_node_or_pod() -> None:

@@ -12,13 +12,16 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import gpu_pod, join
+from extender.cluster.objects.devices import ResourceSlice
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
 from extender.config.health_words import HealthWord, WordKind
-from extender.inspect.status import Status, status
+from extender.inspect.status import Finding, Status, status
+from extender.kubectl.planned_claims import recognise
 from extender.telemetry.gauges import gauges_of
+from tests.dra import gpu, read_slice, resource_slice
 from tests.extender.builders import cluster, gpus, node, pod, running
 from tests.extender.plugin import NODES, PODS, invoke, plugin
 from topology.annotations import keys
@@ -156,6 +159,24 @@ def test_a_pod_of_another_scheduler_counts_until_it_has_gone() -> None:
     assert status(state).placed_by_others == 1
     state.pods.deleted(by("volcano", running("c", "n1", *gpus("n1", 1), version=3)))
     assert status(state).placed_by_others == gauges_of(state)["pods_of_other_schedulers"] == 0
+
+
+def test_a_node_whose_gpus_a_dra_driver_publishes_needs_no_device_plugin() -> None:
+    """One that offers GPUs as well, and is not ready, is a finding."""
+    plugin = DevicePluginStatus(Mode.OBSERVE, ready=False, reasons=("no device plugin serves nvidia.com/gpu",))
+    bare = node("n1", status=encode_status(NodeGpuStatus(1, device_plugin=plugin)))
+    offers = msgspec.structs.replace(bare, status=NodeHealth({"nvidia.com/gpu": "8"}, bare.status.conditions))
+    published = read_slice(resource_slice("n1", [gpu(0, gpus("n1", 0)[0])]))
+
+    def findings_with(of_node: Node, *slices: ResourceSlice) -> tuple[Finding, ...]:
+        state = ClusterState()
+        recognise(state.claims)
+        state.claims.slices.replaced(slices)
+        state.claims.hear(True)
+        return status(cluster(of_node, into=state)).findings
+
+    assert findings_with(bare, published) == ()
+    assert len(findings_with(bare)) == len(findings_with(offers, published)) == 1
 
 
 async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> None:
