@@ -15,6 +15,6 @@ try:
     if os.environ.get("NODES") == "real":
         playground.stay(real(binaries), "three real nodes with real containers", lambda _: INSTRUCTIONS)
     else:
-        playground.stay(playground.simulated(binaries), "a dozen simulated nodes", playground.simulated_words)
+        playground.stay(playground.simulated(binaries), "simulated nodes", playground.simulated_words)
 except (BinariesUnavailable, HelmUnavailable, ImageUnavailable, NodesUnavailable, FileNotFoundError) as error:
     sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""A playground: a real control plane with gputopo at work, and a dozen GPU nodes that only the API server believes in.
+"""A playground: a real control plane with gputopo at work, and thirteen GPU nodes that only the API server believes in.
 
 kubelets and agents are simulated too, so pods run and end, and no container is ever started; `tests/installed` has some that
 are not. The cluster's own scheduler is there as well, for pods that do not name ours.
@@ -19,8 +19,10 @@ from socket import AF_INET, SOCK_DGRAM, socket
 from typing import Protocol, TypeVar
 
 from benchmarks.processes.client import ApiClient
+from benchmarks.simulated.devices import publish_devices, reserve_class
 from benchmarks.simulated.fleet import SimulatedNode, join
 from tests.cluster.agent_pod import create_agent_pod
+from tests.cluster.binaries import is_oldest
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import ACCOUNT, USERS, Installation
@@ -33,7 +35,7 @@ from tests.world.agents import Agents
 from tests.world.in_thread import in_thread
 from tests.world.kubelets import running_kubelets
 
-FLEET = (
+PLUGIN_FLEET = (
     SimulatedNode("p100", "dgx-1p", used=(0,)),
     SimulatedNode("v100-a", "dgx-1v", used=(3, 4, 5)),
     SimulatedNode("v100-b", "dgx-1v", used=(4, 5, 6)),
@@ -48,13 +50,16 @@ FLEET = (
     SimulatedNode("t4", "t4-4"),
 )
 """No eight GPUs that are free have a ring of NVLinks: the example that requires one shows how a pod waits."""
+DRIVER_FLEET = (SimulatedNode("a100-dra", "dgx-a100", has_plugin=False),)
+"""Nodes whose GPUs a DRA driver publishes, so that pods get them by ResourceClaims."""
 
 NO_AGENTS = "8760h"
 """How long simulated nodes stay open though no agent writes again: with the default all close after twelve minutes."""
 
 
 CONTROLLERS = (
-    "deployment-controller,garbage-collector-controller,job-controller,replicaset-controller,statefulset-controller"
+    "deployment-controller,garbage-collector-controller,job-controller,replicaset-controller,resourceclaim-controller,"
+    "statefulset-controller"
 )
 """Those that create pods, and delete them with their owner; none of them looks for a node's kubelet."""
 
@@ -64,6 +69,18 @@ QUEUE_RIGHTS = (
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch"]},
 )
 """What the chart gives an extender with a queue; Helm would have to be built to ask it, which takes minutes."""
+CLAIM_RIGHTS = ({"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["create"]},)
+"""What the chart gives one that allocates ResourceClaims, beside what it has with its kube-scheduler's account."""
+
+
+def has_claims() -> bool:
+    """Whether the control plane has `resource.k8s.io/v1`."""
+    return not is_oldest()
+
+
+def fleet() -> tuple[SimulatedNode, ...]:
+    """Return the nodes of the playground."""
+    return (*PLUGIN_FLEET, *DRIVER_FLEET) if has_claims() else PLUGIN_FLEET
 
 
 @contextmanager
@@ -72,7 +89,7 @@ def simulated(binaries: Path) -> Iterator[GpuCluster]:
     with ControlPlane(binaries, users=USERS) as plane:
         asyncio.run(_join(plane.kubeconfig()))  # before there is a scheduler that would bind the pods itself
         address = own_address()
-        agents = partial(Agents, nodes=[node.name for node in FLEET], address=address)
+        agents = partial(Agents, nodes=[node.name for node in fleet()], address=address)
         with (
             installed(plane) as cluster,
             running_kubelets(plane.kubeconfig()),
@@ -92,16 +109,20 @@ def _is_running(plane: ControlPlane, agent: str) -> bool:
 
 async def _join(kubeconfig: Path) -> None:
     async with ApiClient.from_kubeconfig(kubeconfig) as client:
-        await join(client, FLEET, SCHEDULER_NAME)
+        await join(client, fleet(), SCHEDULER_NAME)
+        if has_claims():
+            await publish_devices(client, DRIVER_FLEET)
+            await reserve_class(client)
 
 
 @contextmanager
 def installed(plane: ControlPlane) -> Iterator[GpuCluster]:
-    """Install gputopo with its queue for the length of a `with` block; both schedulers are at work."""
+    """Install gputopo with its queue, and planned claims, for the length of a `with` block; both schedulers are at work."""
     installation = Installation(plane)
-    grant(plane, ACCOUNT, QUEUE_RIGHTS)
+    grant(plane, ACCOUNT, (*QUEUE_RIGHTS, *CLAIM_RIGHTS))
     kubectl(plane, "apply", "--server-side", "-f", QUEUE_POLICY)
-    with at_work(installation, {"agents": {"silence": NO_AGENTS}, "queue": {"enabled": True}}) as cluster:
+    settings = {"agents": {"silence": NO_AGENTS}, "queue": {"enabled": True}, "dra": {"enabled": has_claims()}}
+    with at_work(installation, settings) as cluster:
         plane.start_scheduler()
         plane.start_controllers(CONTROLLERS)
         yield cluster
@@ -162,6 +183,7 @@ def stay(playground: AbstractContextManager[Cluster], nodes: str, words: Callabl
 def simulated_words(cluster: GpuCluster) -> list[str]:
     """Return what is worth a try on simulated nodes."""
     gang = os.path.relpath(MANIFESTS / "workloads" / "gang.yaml")
+    claims = ["  kubectl gputopo claim --gpus 2 | kubectl apply -f -; kubectl gputopo claims   # GPUs by DRA"]
     top = ["  kubectl gputopo top --idle   # GPUs that a pod holds and does not use"] if own_address() else []
     return [
         f"  export GPUTOPO_EXTENDER={cluster.extender.url}",
@@ -173,6 +195,7 @@ def simulated_words(cluster: GpuCluster) -> list[str]:
         "  kubectl gputopo cordon-gpu t4 0 --why 'fan is loud'; kubectl gputopo node t4",
         f"  kubectl apply -f {gang} -l member=0; kubectl gputopo queue   # one of two pods, which waits for the other",
         f"  kubectl apply -f {gang}; kubectl gputopo queue   # both start",
+        *(claims if has_claims() else []),
         "",
         f"The extender's own view: {cluster.extender.url}/v1/inspect/",
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.playground import NO_AGENTS, own_address
+from tests.cluster.playground import DRIVER_FLEET, NO_AGENTS, own_address
 from tests.cluster.playground_process import playground
 from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
@@ -53,7 +53,7 @@ def test_examples_run_in_the_playground(binaries: Path) -> None:
 
 
 def test_what_the_plugin_shows_and_changes_in_the_playground_is_true(binaries: Path) -> None:
-    """The first status finds nothing wrong; a whole gang in the queue starts, and a Job; GPUs are cordoned and in use."""
+    """The first status finds nothing wrong; a gang, a Job and a pod with a claim start; GPUs are cordoned and in use."""
     gang = MANIFESTS / "workloads" / "gang.yaml"
     with playground(binaries) as kubectl:
         assert document_of(kubectl, "status")[1]["findings"] == []
@@ -65,6 +65,11 @@ def test_what_the_plugin_shows_and_changes_in_the_playground_is_true(binaries: P
         eventually(lambda: is_running(kubectl, "--selector=batch.kubernetes.io/job-name=all-reduce"))
         subprocess.run([PLUGIN, "cordon-gpu", "t4", "0", "--why", "fan is loud", *kubectl[1:]], check=True)
         eventually(lambda: is_cordoned(kubectl))
+        claim = subprocess.check_output([PLUGIN, "claim", "--gpus", "2"])
+        subprocess.run([*kubectl, "apply", "-f", "-"], input=claim, check=True, stdout=subprocess.DEVNULL)
+        eventually(lambda: is_running(kubectl, "--field-selector=metadata.name=gpus"))
+        (row,) = document_of(kubectl, "claims")[1]["claims"]
+        assert (row["state"], row["node"], row["pods"]) == ("reserved", DRIVER_FLEET[0].name, ["gpus"])
         if not own_address():
             pytest.skip("this machine has no address but loopback, to which an API server forwards nothing")
         code, usage = document_of(kubectl, "top", "--idle")
