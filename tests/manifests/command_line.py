@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +79,8 @@ def text(program: str) -> str:
         options = _options(below)
         own = [] if name in EXPERIMENTS else [option for option in options if option not in common]
         others = [option for option in options if option not in own]
-        said = f"Options: {_spelled(others)}." if name in EXPERIMENTS else _also(others, common)
+        elsewhere = [option for option in common if option.spelling not in {its.spelling for its in own}]
+        said = f"Options: {_spelled(others)}." if name in EXPERIMENTS else _also(others, elsewhere)
         blocks += [f"### `{program} {name}`", _paragraphs(below.help), _list(own), said if others else ""]
     return "\n{}\n\n".format("\n\n".join(filter(None, blocks)))
 
@@ -107,11 +108,10 @@ def _options(command: Any) -> list[Option]:
 
 
 def _common(commands: list[list[Option]]) -> list[Option]:
+    """Return what many commands have; of options with one spelling that which most commands have."""
     counts = Counter(option for options in commands for option in options if not option.is_argument)
-    variants = defaultdict(set)
-    for option in counts:
-        variants[option.spelling].add(option)
-    return [option for option, count in counts.items() if count >= COMMON and len(variants[option.spelling]) == 1]
+    most = {option.spelling: option for option, _ in reversed(counts.most_common())}
+    return [option for option, count in counts.items() if count >= COMMON and most[option.spelling] == option]
 
 
 def _without_type(names: str) -> str:
