@@ -185,9 +185,9 @@ screenshots: venv ## Take the screenshots of the web view on a simulated cluster
 	$(BIN)/python -m tests.pictures.screenshots docs/images
 
 bench: venv ## Measure the extender: latency, start and memory, pods per second (minutes; the last needs the programs of the control plane)
-	$(BIN)/gputopo-bench latency -o text
-	$(BIN)/gputopo-bench state -o text
-	-$(BIN)/gputopo-bench scheduler -o text
+	$(BIN)/gputopo-bench latency
+	$(BIN)/gputopo-bench state
+	-$(BIN)/gputopo-bench scheduler
 
 PROFILE_ARGS ?=
 
