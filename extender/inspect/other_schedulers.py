@@ -12,9 +12,15 @@ _MAX_CHARACTERS: Final = 253
 
 
 def scheduler_problem(state: ClusterState, pod: Pod) -> str | None:
-    """Say that a pod without a node waits for another scheduler; `None` where it names one of ours, or none at all."""
+    """Say that a pod without a node waits for another scheduler.
+
+    Return `None` where it names one of ours, or none at all, and where a feature allocates its claims.
+    """
     another = state.indexes.schedulers.another(pod)
     if another is None or pod.spec.node_name:
+        return None
+    cached = state.pods.get(pod.metadata.uid)
+    if cached and cached.claimed:
         return None
     ours = " or ".join(state.indexes.schedulers.ours)
     return (

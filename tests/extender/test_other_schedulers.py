@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, node_object
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.gpu_pods import ClaimedRequest
+from extender.cluster.objects.kinds import Container, Pod, PodClaim, PodSpec
 from extender.cluster.state import ClusterState
 from extender.inspect.other_schedulers import scheduler_problem
 from extender.inspect.status import status
@@ -103,6 +104,19 @@ def test_replay_leaves_pods_of_other_schedulers_waiting(tmp_path: Path) -> None:
     assert forgot.split()[:2] == ["default/forgot", "<none>"]
     assert "spec.schedulerName is default-scheduler" in forgot
     assert asks.split()[:3] == ["default/asks", "n1", "0,1"]
+
+
+def test_a_pod_whose_claims_a_feature_allocates_may_name_any_scheduler() -> None:
+    """It is directed by the allocation, so it races with nobody."""
+    state = ClusterState()
+    state.claimed.reader = lambda _: ClaimedRequest(None)
+    spec = PodSpec(containers=[Container("main")], resource_claims=[PodClaim("gpus")], scheduler_name="volcano")
+    waiting = replace(pod("b"), spec=spec)
+    bound = replace(pod("a"), spec=replace(spec, node_name="n1"))
+    cluster(node("n1"), bound, waiting, into=state)
+    assert len(state.pods) == 2
+    assert [*state.indexes.schedulers.placed_by_others()] == []
+    assert scheduler_problem(state, waiting) is None
 
 
 def test_status_and_gauge_count_the_pods_that_wait_for_other_schedulers(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ class Schedulers:
             if not self._placed[before]:
                 del self._placed[before]
         name = pod.pod.spec.scheduler_name if pod else None
-        if pod and pod.node and name and not pod.ended:
+        # Claims that a feature allocates direct a pod whatever its scheduler.
+        if pod and pod.node and name and not pod.ended and not pod.claimed:
             self._placed.setdefault(name, {})[uid] = pod.node
             self._of[uid] = name
 
