@@ -13,7 +13,7 @@ from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SE
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
-from extender.kubectl.planned_claims import recognise
+from extender.kubectl.claim_holdings import recognise
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Reflector, Unavailable

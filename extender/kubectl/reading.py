@@ -25,13 +25,13 @@ from extender.config.defaults import SCHEDULER_NAME
 from extender.inspect.control_plane import ControlPlane
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client
+from extender.kubectl.claim_holdings import holdings_of, recognise
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubectl.following import follow
 from extender.kubectl.form import Form, say
 from extender.kubectl.leader import AUTO, forwarded, leader
-from extender.kubectl.planned_claims import holdings_of, recognise
 from extender.kubectl.snapshot import PodAsListed, Snapshot, Unreadable
 from extender.kubernetes.documents import BrokenStream, Expired, decoder
 from extender.kubernetes.kube import KubeApi

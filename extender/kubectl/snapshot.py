@@ -32,7 +32,7 @@ from extender.cluster.objects.kinds import (
     PodStatus,
 )
 from extender.inspect.control_plane import ControlPlane
-from extender.kubectl.planned_claims import holdings_of
+from extender.kubectl.claim_holdings import holdings_of
 from extender.kubernetes.documents import BrokenStream, decoder
 from topology.annotations import keys
 

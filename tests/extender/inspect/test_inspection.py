@@ -12,9 +12,9 @@ from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
 from extender.inspect import faults, inspection
 from extender.inspect.status import status
+from extender.kubectl.claim_holdings import recognise
 from extender.kubectl.form import Form
 from extender.kubectl.output import print_node
-from extender.kubectl.planned_claims import recognise
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.dra import gpu, read_slice, resource_slice
 from tests.extender.builders import DGX, PAIRS, args, at, claim, cluster, gpus, node, pod, running

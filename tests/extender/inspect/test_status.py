@@ -19,7 +19,7 @@ from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
 from extender.config.health_words import HealthWord, WordKind
 from extender.inspect.status import Finding, Status, status
-from extender.kubectl.planned_claims import recognise
+from extender.kubectl.claim_holdings import recognise
 from extender.telemetry.gauges import gauges_of
 from tests.dra import gpu, read_slice, resource_slice
 from tests.extender.builders import cluster, gpus, node, pod, running
