@@ -22,19 +22,24 @@ from extender.cluster.candidates.groups import fitting_for
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
+from extender.kit.bounded import Bounded
 from topology.node.links import Affinity
 from topology.placement.decide import Situation, decide
 from topology.placement.group import Progress, narrow
 from topology.placement.nvidia_best_effort import Outcome
 from topology.placement.shares import NO_SHARES, SharedGpu, Shares
-from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_class import TableKey, TopologyClass
 from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement, Rejection
 from topology.request.domains import GroupRequest, Location
 from topology.request.gpu_request import Communication, GpuRequest
 from topology.value.coming_back import MANY_PODS
 from topology.value.fragmentation import WHOLE_GPU_MILLI, PodKind
+from topology.value.opportunity_cost import Table
 from topology.value.score import Weights
+
+_TABLES: Bounded[TableKey, Table] = Bounded(256)
+"""What machines are worth, for all runs of this process: they begin with the same machines, and meet the same pods."""
 
 
 class Learning(PodByPod):
@@ -44,7 +49,7 @@ class Learning(PodByPod):
         """Start with an empty cluster; `required`: owners of talkative jobs insist on NVLink, see `request`."""
         super().__init__(cluster)
         self._required = required
-        classes = TopologyClasses(weights)
+        classes = TopologyClasses(weights, tables=_TABLES)
         by_kind = {node.kind: node.server.topology for node in cluster.nodes}
         compiled = {kind: classes.of(topology) for kind, topology in by_kind.items()}
         self.classes: list[TopologyClass] = [compiled[node.kind] for node in cluster.nodes]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import cache, cached_property
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from topology.bandwidth.measured import Figure, kind_of
 from topology.bandwidth.predict import Bandwidth, Wiring, predict
@@ -39,6 +39,21 @@ MAX_BEGUN = 64
 PREDICTION_STEPS = 50
 """Of one prediction beside its ring searches."""
 
+TableKey: TypeAlias = tuple[NodeTopology, Weights, tuple[Figure, ...]]
+"""All that a table of values depends on."""
+
+
+class Tables(Protocol):
+    """A memory of tables, for programs that value the same machines again and again."""
+
+    def get(self, key: TableKey, /) -> Table | None:
+        """Return the table that was computed of this."""
+        ...
+
+    def put(self, key: TableKey, value: Table, /) -> object:
+        """Keep a table."""
+        ...
+
 
 class TopologyClass:
     """What plans need of a topology, compiled once, and what was found on it so far."""
@@ -48,9 +63,11 @@ class TopologyClass:
         node: NodeTopology,
         weights: Weights = Weights(),  # noqa: B008
         effort: Effort | None = None,
+        tables: Tables | None = None,
     ) -> None:
         self.node = node
         self.weights = weights
+        self._tables = tables
         self.effort = Effort() if effort is None else effort
         self.wiring = Wiring(node)
         self.meter = self.wiring.meter
@@ -221,17 +238,25 @@ class TopologyClass:
 
         Scores change when the last step is done, all at once. Machines with too many different free sets keep the formula.
         """
-        figures, offers = self._figures, self._offers(weights)
-        choices = max((ways(self._symmetry.sizes, offer.size) for offer in offers), default=0)
-        table = None
-        if choices <= MAX_CHOICES:
-            yield from self._predicted(offers)
-            table = yield from value_table(self._symmetry, offers)
-        if figures is not self._figures:
-            return  # it mixes what was known before and after; the next round computes it anew
+        figures, kept = self._figures, self._tables
+        table = kept.get((self.node, weights, figures)) if kept is not None else None
+        if table is None:
+            table = yield from self._tabulated(weights)
+            if figures is not self._figures:
+                return  # it mixes what was known before and after; the next round computes it anew
+            if kept is not None and table is not None:
+                kept.put((self.node, weights, figures), table)
         self.weights = self.appraised = weights
         self.table = table
         self._forget_decisions()
+
+    def _tabulated(self, weights: Weights) -> Generator[None, None, Table | None]:
+        offers = self._offers(weights)
+        choices = max((ways(self._symmetry.sizes, offer.size) for offer in offers), default=0)
+        if choices > MAX_CHOICES:
+            return None
+        yield from self._predicted(offers)
+        return (yield from value_table(self._symmetry, offers))
 
     def _forget_decisions(self) -> None:
         self._values.clear()

@@ -10,7 +10,7 @@ from topology.effort import Effort
 from topology.errors import PayloadError
 from topology.node.alike import Block, unlike
 from topology.node.model import NodeTopology
-from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_class import Tables, TopologyClass
 from topology.request.suitability import anonymous
 from topology.value.score import Weights
 
@@ -21,9 +21,15 @@ MAX_UNLIKE = 24
 class TopologyClasses:
     """Hands out one compiled `TopologyClass` for all nodes that are wired and equipped alike."""
 
-    def __init__(self, weights: Weights = Weights(), effort: Effort | None = None) -> None:  # noqa: B008 - a frozen value
+    def __init__(
+        self,
+        weights: Weights = Weights(),  # noqa: B008 - a frozen value
+        effort: Effort | None = None,
+        tables: Tables | None = None,
+    ) -> None:
         self._weights = weights
         self._effort = effort
+        self._tables = tables
         self._known: WeakValueDictionary[NodeTopology, TopologyClass] = WeakValueDictionary()
         """Those that somebody still has: a node that changes all the time leaves nothing behind."""
         self._measurements: Measurements = {}
@@ -37,7 +43,7 @@ class TopologyClasses:
         known = self._known.get(nameless)
         if known is None:
             _check_unlike(nameless.blocks if len(node) > MAX_UNLIKE else ())
-            known = TopologyClass(nameless, self._weights, self._effort)
+            known = TopologyClass(nameless, self._weights, self._effort, self._tables)
             _check_unlike(known.blocks)
             self._known[nameless] = known
             if self._measurements:

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pytest
 
+from extender.kit.bounded import Bounded
 from topology.bandwidth.measured import Conditions, Figure, MeasuredMachine, kind_of
 from topology.bandwidth.predict import Bandwidth
 from topology.bandwidth.rings import members_of
@@ -13,10 +14,11 @@ from topology.formats.catalog import MACHINES, machine
 from topology.node.model import NodeTopology
 from topology.placement.decide import Situation, decide
 from topology.placement.measured_sets import kinds_of_sets
-from topology.placement.topology_class import TopologyClass
+from topology.placement.topology_class import TableKey, TopologyClass
 from topology.placement.topology_classes import TopologyClasses
 from topology.placement.verdict import Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
+from topology.value.opportunity_cost import Table
 
 CONDITIONS = Conditions("n1", "2026-11-23T15:04:05Z", 2**30, "570.124.06", "2.26.2")
 PAIRS = machine("a100-pcie-8-pairs")
@@ -112,7 +114,7 @@ def test_what_was_measured_fast_raises_no_other_set() -> None:
         assert found.measured or found == plain.predict(sum(1 << gpu for gpu in pair))[0]
 
 
-def test_sizes_do_not_speak_for_each_other() -> None:
+def test_sizes_do_not_speak_for_machinesother() -> None:
     """A slow pair says nothing of four."""
     compiled = measured(PAIRS, figure(0, 1, gb_per_s=1.0))
 
@@ -177,3 +179,22 @@ def test_a_class_that_is_met_later_stands_on_the_figures_too() -> None:
     assert not classes.measured(told)
     assert point(classes.of(PAIRS), 6, 7) == 150.0
     assert known.measured_sets is None
+
+
+def test_kept_tables_are_those_of_the_same_question() -> None:
+    """A class like another one computes nothing; other figures, or another mix of pods, are computed."""
+    kept: Bounded[TableKey, Table] = Bounded(10)
+    first, second = (TopologyClass(machine("t4-4"), tables=kept) for _ in range(2))
+    alone = TopologyClass(machine("t4-4"))
+    assert [len([*machines.appraise(machines.weights)]) > 0 for machines in (first, second, alone)] == [
+        True,
+        False,
+        True,
+    ]
+    assert first.table
+    assert first.table == second.table == alone.table
+    changed = replace(first.weights, demand=((1, 1.0),))
+    finish(second.appraise(changed))
+    assert second.table != first.table
+    second.measured((figure(0, 1, gb_per_s=150.0),))
+    assert [*second.appraise(first.weights)]
