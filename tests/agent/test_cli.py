@@ -1,6 +1,6 @@
 """`gputopo-agent` as people start it: another process that finds the library where a driver would have put it.
 
-What never asks for that library is called in this process.
+What never asks for that library is called in this process, and so is what says how its answers are printed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from topology.annotations.codec import decode_topology
 from topology.formats.matrix import parse_matrix
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
+Here = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "agent"]
 
 
 def without_gpus(*arguments: str) -> Done:
-    """Call the command where it needs no GPU to answer."""
+    """Call the command in this process, which finds no library unless one is loaded."""
     return call(app, *arguments, NODE_NAME=None)
 
 
@@ -55,7 +56,18 @@ def agent(fake_nvml: FakeNvml) -> Start:
     return _agent
 
 
-def test_once_prints_the_topology_payload_and_nothing_else(agent: Start) -> None:
+@pytest.fixture
+def agent_here(fake_nvml: FakeNvml) -> Here:
+    """Call the agent on a described machine in this process."""
+
+    def _agent(described: str, *arguments: str) -> Done:
+        with fake_nvml.loaded(machine(described)):
+            return without_gpus(*arguments)
+
+    return _agent
+
+
+def test_once_prints_the_topology_payload_and_nothing_else(agent: Start, agent_here: Here) -> None:
     """One JSON document on standard output, in the form of the annotation."""
     done = agent("hgx_h100", "--once", "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -63,20 +75,20 @@ def test_once_prints_the_topology_payload_and_nothing_else(agent: Start) -> None
     assert payload["v"] == 1
     assert {"uuid", "index", "model", "memory_bytes", "pci", "numa_node"} <= payload["gpus"][0].keys()
     assert decode_topology(done.stdout.strip()).label(0, 7) == "NV18"
-    assert agent("hgx_h100", "--once").stdout == done.stdout
+    assert agent_here("hgx_h100", "--once").stdout == done.stdout
 
 
 @pytest.mark.parametrize("name", ["dgx1v", "hgx_h100", "pcie_l40s", "old_driver"])
-def test_once_prints_the_matrix(name: str, agent: Start) -> None:
+def test_once_prints_the_matrix(name: str, agent_here: Here) -> None:
     """Which our own parser reads back, and which is the one described."""
-    done = agent(name, "--once", "-o", "matrix")
+    done = agent_here(name, "--once", "-o", "matrix")
     assert (done.returncode, done.stderr) == (0, "")
     assert cells(parse_matrix(done.stdout)) == expected_matrix(machine(name))
 
 
-def test_bad_gpu_is_named_beside_the_others(agent: Start) -> None:
+def test_bad_gpu_is_named_beside_the_others(agent_here: Here) -> None:
     """The answer is yes, and standard error says who is missing."""
-    done = agent("lost_gpu", "--once", "-o", "matrix")
+    done = agent_here("lost_gpu", "--once", "-o", "matrix")
     assert (done.returncode, done.stderr) == (0, "index-3: gpu is lost\n")
     assert "GPU7" in done.stdout
 
@@ -87,14 +99,20 @@ def test_bad_gpu_is_named_beside_the_others(agent: Start) -> None:
         ("no_driver", "no NVIDIA driver: the kernel module is not loaded (DRIVER_NOT_LOADED)"),
         ("driver_updated", "the NVIDIA driver was updated"),
         ("no_gpu", "the NVIDIA driver works, and finds no GPU"),
-        (None, "no NVIDIA driver: libnvidia-ml.so.1 is not installed here (LIBRARY_NOT_FOUND)"),
     ],
 )
-def test_node_without_gpus_is_a_clear_no(described: str | None, reason: str, agent: Start) -> None:
+def test_node_without_gpus_is_a_clear_no(described: str, reason: str, agent_here: Here) -> None:
     """Exit code 1, nothing on standard output, and which it is on standard error."""
-    done = agent(described, "--once")
+    done = agent_here(described, "--once")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(reason)
+
+
+def test_node_without_the_library_is_a_clear_no(agent: Start) -> None:
+    """It is told from a driver that does not work."""
+    done = agent(None, "--once")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("no NVIDIA driver: libnvidia-ml.so.1 is not installed here (LIBRARY_NOT_FOUND)")
 
 
 @pytest.mark.parametrize(
