@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
 
 import pytest
 
+from benchmarks.optimum import comparison
 from benchmarks.optimum.comparison import OPTIMUM, POLICIES_WITH_SHARES, POOLED, Question, RuleOutcome, compare
 from benchmarks.optimum.most_pods import MOST_PODS, most_pods
-from benchmarks.optimum.process import OPTIMUM_PRECISION, DecisionProcess
+from benchmarks.optimum.process import OPTIMUM_PRECISION, DecisionProcess, Rule
 from benchmarks.optimum.rules import pods_that_leave, rule_of, seen_of
 from benchmarks.optimum.shared_gpus import SharedGpus
 from benchmarks.placement.cluster import Cluster, ServerSpec, ServerState
-from benchmarks.placement.jobs import Job
+from benchmarks.placement.jobs import Job, PodSize
 from benchmarks.placement.policies import policy_for_pods
 from benchmarks.placement.product import Gputopo
 from benchmarks.placement.scenarios.link_graph import CPU_MILLI_PER_GPU, MEMORY_MIB_PER_GPU
@@ -92,6 +94,23 @@ def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
     below = {name: each.below_optimum for name, each in found.items() if name != POOLED}
     assert below.pop(OPTIMUM) == pytest.approx(0.0, abs=2 * OPTIMUM_PRECISION)
     assert all(each is not None and each > 2 * OPTIMUM_PRECISION for each in below.values())
+
+
+@pytest.fixture(scope="module")
+def rules() -> dict[object, Rule]:
+    """Keep what policies do on one sort of machines: it depends on the mix of pods, and not on how many come."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _rules_are_kept(rules: dict[object, Rule], monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(policy: str, found: SharedGpus, machines: int, kinds: Sequence[PodSize], pods: Sequence[PodSize]) -> Rule:
+        question = (policy, found.topology_class.node, machines, tuple(kinds), tuple(pods))
+        if question not in rules:
+            rules[question] = rule_of(policy, found, machines, kinds, pods)
+        return rules[question]
+
+    monkeypatch.setattr(comparison, "rule_of", kept)
 
 
 @pytest.mark.parametrize(
