@@ -1,6 +1,8 @@
 """The objects of the rendered copy, found by kind and name."""
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,19 @@ import yaml
 from tests.manifests.rendered import FOLDER
 
 Json = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same documents ten times as fast, where PyYAML has it."""
+
+
+@lru_cache(128)
+def _documents(text: str) -> tuple[Json, ...]:
+    return tuple(yaml.load_all(text, Loader=_LOADER))
 
 
 def all_objects(folder: Path = FOLDER) -> Iterator[Json]:
     """Yield every object that `kubectl apply -k` would send."""
     for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((folder / name).read_text())
+        yield from deepcopy(_documents((folder / name).read_text()))
 
 
 def of_kind(*kinds: str, folder: Path = FOLDER) -> list[Json]:
