@@ -5,10 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from math import inf
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from benchmarks.placement.policies import PRODUCT
 from benchmarks.placement.report.intervals import interval
@@ -16,6 +13,10 @@ from benchmarks.placement.report.sections import LAMBDAS, Column, ReportSection,
 from benchmarks.placement.report.values import ScenarioValues
 from benchmarks.placement.rows import QUANTILE, mean
 from topology.value.score import Weights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _OURS, _THEIRS = "#0b6e4f", "#8a8f98"
 _PALE = "#c9cdd3"
@@ -44,6 +45,8 @@ def spread_figure(values: ScenarioValues, section: ReportSection, spread: Spread
 def _beside_one_another(workloads: Sequence[str], draw: Callable[[Axes, str], None]) -> str | None:
     if not workloads:
         return None
+    from matplotlib.figure import Figure  # here, as it takes longer than all the rest of the report's imports
+
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
     axes = figure.subplots(1, len(workloads), squeeze=False)[0]
     for ax, workload in zip(axes, workloads, strict=True):
@@ -150,6 +153,8 @@ def _mean(values: ScenarioValues, workload: str, policy: str, column: Column) ->
 
 def _svg(figure: Figure) -> str:
     """Write the figure without a date and with names that do not change from run to run."""
+    import matplotlib as mpl
+
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "gputopo", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
