@@ -209,15 +209,14 @@ WORDS = (
 )
 def test_no_annotation_of_a_pod_hides_another(key: str) -> None:
     """Nor does its record, its CPU, its priority or its age."""
-    for number, text in enumerate(WORDS):
-        bad = pod(
-            f"bad-{number}", 2, wants={key: text}, cpu="1e99", priority=2**62, created="0001-01-01T00:00:00+23:59"
-        )
-        state = cluster(node("bad"), node("good"), bad, pod("good", 1))
-        look_at_everything(state)
-        assert {each.name for each in inspection.pod_infos(state, state.pods)} >= {"good"}
-        why(state, "ml", bad.metadata.name, at(), limit=10)
-        inspection.explain(state, "ml", bad.metadata.name, at())
+    odd: dict[str, Any] = {"cpu": "1e99", "priority": 2**62, "created": "0001-01-01T00:00:00+23:59"}
+    bad = [pod(f"bad-{number}", 2, wants={key: text}, **odd) for number, text in enumerate(WORDS)]
+    state = cluster(node("bad"), node("good"), *bad, pod("good", 1))
+    look_at_everything(state)
+    assert {each.name for each in inspection.pod_infos(state, state.pods)} >= {"good"}
+    for each in bad:
+        why(state, "ml", each.metadata.name, at(), limit=10)
+        inspection.explain(state, "ml", each.metadata.name, at())
 
 
 @pytest.mark.parametrize(
