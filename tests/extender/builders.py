@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from extender.cluster.objects.budgets import (
@@ -57,6 +58,12 @@ def gpus(node: str, *positions: int, machine_name: str = DGX) -> tuple[str, ...]
     return tuple(machine(machine_name, host=node).gpus[position].uuid for position in positions)
 
 
+@lru_cache(512)
+def topology_of(machine_name: str, host: str) -> str:
+    """Return the annotation of a node that is such a machine."""
+    return encode_topology(machine(machine_name, host=host))
+
+
 def claim(gpu: str, uid: str, version: str = "1") -> Claim:
     """Claim a GPU for the pod that `pod(uid)` builds."""
     return Claim(gpu, uid, "ml", uid, "main", version)
@@ -82,7 +89,7 @@ def node(
     uid = uid or f"uid-{name}"
     observed = Observed({gpu: Holder("ml", pod_name, "main") for gpu, pod_name in (held or {}).items()})
     written = {
-        keys.TOPOLOGY: encode_topology(machine(machine_name, host=name)),
+        keys.TOPOLOGY: topology_of(machine_name, name),
         keys.STATUS: encode_status(
             status.NodeGpuStatus(reports, tuple(status.GpuStatus(gpu, healthy=False) for gpu in sick))
         ),

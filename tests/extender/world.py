@@ -30,11 +30,12 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.kubernetes.rest import to_reply, to_request
+from tests.extender.builders import topology_of
 from tests.world.faults import Fault
 from tests.world.http_faults import FATES, Ending, RequestFault
 from tests.world.invariants import violations_on_the_way
 from topology.annotations import keys
-from topology.annotations.codec import digest, encode_topology
+from topology.annotations.codec import digest
 from topology.annotations.records import (
     Ledger,
     Observed,
@@ -44,7 +45,6 @@ from topology.annotations.records import (
     encode_observed,
 )
 from topology.annotations.status_codec import encode_status
-from topology.formats.catalog import machine
 from topology.node.status import GpuStatus, NodeGpuStatus
 
 T = TypeVar("T")
@@ -79,8 +79,7 @@ class World:
         self._checks = True
 
     def add_node(self, name: str) -> None:
-        topology = machine(self.machine_name, host=name)
-        text = encode_topology(topology)
+        text = topology_of(self.machine_name, name)
         written = {
             keys.TOPOLOGY: text,
             keys.TOPOLOGY_DIGEST: digest(text),

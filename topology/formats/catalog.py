@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from types import MappingProxyType
 from typing import Final
@@ -67,9 +67,12 @@ def machine(name: str, host: str = "") -> NodeTopology:
     >>> machine("dgx-1v").label(0, 3)
     'NV2'
     """
+    return _on_host(name, host) if host else _built(name)
+
+
+@lru_cache(512)
+def _on_host(name: str, host: str) -> NodeTopology:
     node = _built(name)
-    if not host:
-        return node
     return replace(node, gpus=tuple(replace(gpu, uuid=_uuid(f"{host}/{name}", gpu.index)) for gpu in node.gpus))
 
 
