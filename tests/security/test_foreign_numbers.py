@@ -20,6 +20,7 @@ import extender.inspect.waiting
 from agent.node.publish import Publication
 from benchmarks.processes.client import MERGE_PATCH
 from benchmarks.simulated.fleet import SimulatedNode
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.inspect import inspection
 from extender.inspect.drift import drift
@@ -151,20 +152,23 @@ def test_every_kind_of_number_is_tried() -> None:
     assert len(CASES) >= 25
 
 
-def look_at_everything(state: ClusterState) -> NodeList:
-    """Make every list of nodes and pods, and print each in every form; return the list of nodes."""
+def look_at_everything(state: ClusterState, *bad: str) -> NodeList:
+    """Make every list of nodes and pods and a page of each bad node, and print each in every form; return the list of nodes."""
     gauges_of(state)
     listed = NodeList(nodes=tuple(inspection.nodes(state, list(inspection.node_names(state)), at())))
     placed, waiting = inspection.pod_infos(state, state.pods), waiting_pods(state, state.pods, at(60.0))
     condition, differences, fragments = status(state), drift(state), fragmentation(state)
-    detail = inspection.node(state, "bad", at())
-    assert detail is not None
+    details = [inspection.node(state, name, at()) for name in bad]
     "".join(pages.overview(FIGURES, finish(places(state)), listed.nodes, placed, waiting))
-    "".join(pages.node_page(detail, placed))
+    for detail in details:
+        assert detail is not None
+        "".join(pages.node_page(detail, placed))
     with redirect_stdout(io.StringIO()):
         for form in map(Form, Output):
             print_nodes(listed, form)
-            print_node(detail, form)
+            for detail in details:
+                assert detail is not None
+                print_node(detail, form)
             print_status(condition, form)
             print_drift(differences, form)
             print_fragmentation(fragments, form)
@@ -176,15 +180,27 @@ def look_at_everything(state: ClusterState) -> NodeList:
 )
 def test_no_number_of_a_node_hides_another(name: str, path: tuple[Any, ...]) -> None:
     """The other node is shown with all of its GPUs, and takes the pod; what is beyond its meaning closes its own node."""
-    honest = json.loads(PAYLOADS[name])
-    for number in NUMBERS:
-        texts: dict[str, Any] = {key: PAYLOADS[key] for key in ("status", "observed", "ledger")}
-        texts[name.partition(" ")[0]] = json.dumps(exchanged(honest, path, number))
-        held = pod("held", 1, on="bad", placed=(GPUS[5],), phase="Running")
-        state = cluster(node("bad", **texts), node("good"), held, pod("waits", 4))
-        shown = {each.name: each for each in look_at_everything(state).nodes}
-        assert shown["good"].free == 8 and shown["bad"].closed != NOT_SHOWN
-        assert "good" in filter_nodes(state, args(pod("asked", 4), "good", "bad"), at()).node_names
+    bad = [f"bad-{number}" for number in range(len(NUMBERS))]
+    objects = [each for host, number in zip(bad, NUMBERS, strict=True) for each in bad_node(host, name, path, number)]
+    state = cluster(*objects, node("good"), pod("waits", 4))
+    shown = {each.name: each for each in look_at_everything(state, *bad).nodes}
+    assert shown["good"].free == 8
+    assert [host for host in bad if shown[host].closed == NOT_SHOWN] == []
+    assert "good" in filter_nodes(state, args(pod("asked", 4), "good", *bad), at()).node_names
+
+
+def bad_node(host: str, name: str, path: tuple[Any, ...], number: float) -> tuple[Node, Pod]:
+    """Return a node that publishes such a number at one place, and the pod that it says it holds."""
+    texts = {key: PAYLOADS[key] for key in ("status", "observed", "ledger")}
+    texts[name.partition(" ")[0]] = json.dumps(exchanged(json.loads(PAYLOADS[name]), path, number))
+    own = dict(zip(GPUS, gpus(host, *range(8)), strict=True)) | {
+        '"uid-bad"': f'"uid-{host}"',
+        '"held"': f'"held-{host}"',
+    }
+    for before, after in own.items():
+        texts = {key: text.replace(before, after) for key, text in texts.items()}
+    held = pod(f"held-{host}", 1, on=host, placed=(own[GPUS[5]],), phase="Running")
+    return node(host, **texts), held
 
 
 WORDS = (
@@ -212,7 +228,7 @@ def test_no_annotation_of_a_pod_hides_another(key: str) -> None:
     odd: dict[str, Any] = {"cpu": "1e99", "priority": 2**62, "created": "0001-01-01T00:00:00+23:59"}
     bad = [pod(f"bad-{number}", 2, wants={key: text}, **odd) for number, text in enumerate(WORDS)]
     state = cluster(node("bad"), node("good"), *bad, pod("good", 1))
-    look_at_everything(state)
+    look_at_everything(state, "bad")
     assert {each.name for each in inspection.pod_infos(state, state.pods)} >= {"good"}
     for each in bad:
         why(state, "ml", each.metadata.name, at(), limit=10)
