@@ -191,7 +191,7 @@ def test_no_number_of_a_node_hides_another(name: str, path: tuple[Any, ...]) -> 
 
 def bad_node(host: str, name: str, path: tuple[Any, ...], number: float) -> tuple[Node, Pod]:
     """Return a node that publishes such a number at one place, and the pod that it says it holds."""
-    texts = {key: PAYLOADS[key] for key in ("status", "observed", "ledger")}
+    texts: dict[str, Any] = {key: PAYLOADS[key] for key in ("status", "observed", "ledger")}
     texts[name.partition(" ")[0]] = json.dumps(exchanged(json.loads(PAYLOADS[name]), path, number))
     own = dict(zip(GPUS, gpus(host, *range(8)), strict=True)) | {
         '"uid-bad"': f'"uid-{host}"',

@@ -61,9 +61,13 @@ def filled_at_width(width: int) -> Variant:
 WRAPPERS = [at_width, trimmed_at_width, tabs_at_width, quoted_at_width, logged_at_width, filled_at_width]
 
 
+original_of = lru_cache(maxsize=128)(parse_matrix)
+"""Each matrix is read once, and each of its variants."""
+
+
 def rows_of(text: str) -> list[list[str]]:
     """Return the cells of the matrix in a text, its header first, with the name of each column in one cell."""
-    lines = [line.split("\t") for line in print_matrix(parse_matrix(text), legend=False).splitlines()]
+    lines = [line.split("\t") for line in print_matrix(original_of(text), legend=False).splitlines()]
     rows = [[cell.strip() for cell in line] for line in lines]
     width = len(rows[0])
     return [[*row[: width - 1], row[-1]] if len(row) > width else [*row, *[""] * (width - len(row))] for row in rows]
@@ -243,7 +247,7 @@ def test_no_frame_or_prefix_makes_it_another_machine(shared_dir: Path, kind: str
     """All of these are read."""
     wrong = {}
     for name, text in texts(shared_dir).items():
-        original = parse_matrix(bare(text))
+        original = original_of(bare(text))
         legend = original.nics and any(nic.device for nic in original.nics)
         variant = VARIANTS[kind](bare(text))
         try:
