@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from extender.features.moves.jobs import Job, JobVerdict
+from extender.features.moves.jobs import JobVerdict, KubernetesJob
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.objects import Json
@@ -34,7 +34,7 @@ def test_a_job_is_read_as_the_api_server_completes_it(api: Api) -> None:
     """It writes the default `status` of a condition; a Job without a policy gets none."""
     made = [api.post(JOBS, job("ignores", IGNORES)), api.post(JOBS, job("counts"))]
     assert made[0]["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"] == "True"
-    verdicts = [JobVerdict.of(msgspec.convert(item, Job)) for item in made]
+    verdicts = [JobVerdict.of(msgspec.convert(item, KubernetesJob)) for item in made]
     assert verdicts == [JobVerdict.CONTINUES, JobVerdict.COUNTS]
 
 

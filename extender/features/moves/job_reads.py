@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.features.moves.jobs import TO_READ, Job, JobName, Jobs
+from extender.features.moves.jobs import TO_READ, JobName, Jobs, KubernetesJob
 from extender.kit.clock import Instant
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, Send
@@ -15,7 +15,7 @@ from extender.kubernetes.rest import Request, Send
 READ_AT_ONCE: Final = 8
 """After one search."""
 
-_decode = msgspec.json.Decoder(Job).decode
+_decode = msgspec.json.Decoder(KubernetesJob).decode
 
 
 async def read_jobs(send: Send, jobs: Jobs, now: Instant, most: int = TO_READ) -> int:
@@ -26,7 +26,7 @@ async def read_jobs(send: Send, jobs: Jobs, now: Instant, most: int = TO_READ) -
     return len(names)
 
 
-async def _read(send: Send, name: JobName) -> Job | None:
+async def _read(send: Send, name: JobName) -> KubernetesJob | None:
     namespace, job = quote(name.namespace, safe=""), quote(name.name, safe="")
     try:
         status, body = await send(Request("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}"))

@@ -66,17 +66,17 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     rules: list[FailureRule] = []
 
 
-class JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+class KubernetesJobSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What a Job does about failed pods."""
 
     pod_failure_policy: FailurePolicy | None = None
 
 
-class Job(msgspec.Struct, frozen=True):
+class KubernetesJob(msgspec.Struct, frozen=True):
     """A Job of Kubernetes."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: JobSpec = JobSpec()
+    spec: KubernetesJobSpec = KubernetesJobSpec()
 
     @property
     def ignores_evictions(self) -> bool:
@@ -104,7 +104,7 @@ class JobVerdict(StrEnum):
     """It has not been read, or cannot be."""
 
     @classmethod
-    def of(cls, job: Job) -> JobVerdict:
+    def of(cls, job: KubernetesJob) -> JobVerdict:
         """Return it for a Job that has been read."""
         if job.is_managed:
             return cls.MANAGED
@@ -139,7 +139,7 @@ class Jobs:
         """Take out at most so many Jobs that are to be read, of one namespace after the other."""
         return [self._to_read.pop_in_turn() for _ in range(min(most, len(self._to_read)))]
 
-    def learn(self, name: JobName, job: Job | None, now: float) -> None:
+    def learn(self, name: JobName, job: KubernetesJob | None, now: float) -> None:
         """Take note of a Job as it was read; of `None`, or of a namesake, that it could not be read."""
         is_same = job is not None and job.metadata.uid == name.uid
         verdict = JobVerdict.of(job) if job is not None and is_same else JobVerdict.UNREAD

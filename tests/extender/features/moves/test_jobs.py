@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.features.moves.job_reads import READ_AT_ONCE, read_jobs
-from extender.features.moves.jobs import AGAIN_SECONDS, TO_READ, Job, JobName, Jobs, JobVerdict
+from extender.features.moves.jobs import AGAIN_SECONDS, TO_READ, JobName, Jobs, JobVerdict, KubernetesJob
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from tests.extender.builders import at
@@ -46,7 +46,7 @@ def on_condition(action: str, kind: str, status: str = "True") -> dict[str, Any]
 )
 def test_the_first_rule_that_an_evicted_pod_matches_decides(rules: list[object], verdict: JobVerdict) -> None:
     """Its containers may end by a signal, and it has the condition `DisruptionTarget`."""
-    job = msgspec.convert({"spec": {"podFailurePolicy": {"rules": rules}}}, Job)
+    job = msgspec.convert({"spec": {"podFailurePolicy": {"rules": rules}}}, KubernetesJob)
     assert JobVerdict.of(job) is verdict
 
 

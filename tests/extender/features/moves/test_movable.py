@@ -15,7 +15,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
 from extender.cluster.objects.movable_pods import MovablePods
 from extender.cluster.state import ClusterState
-from extender.features.moves.jobs import Job, JobName, Jobs
+from extender.features.moves.jobs import JobName, Jobs, KubernetesJob
 from extender.features.moves.movable import (
     PODS_AT_ONCE,
     SWITCH_SECONDS,
@@ -52,10 +52,10 @@ def movable(
     return replace(built, metadata=replace(built.metadata, owner_references=owners))
 
 
-def job_of(spec: Mapping[str, object], owner: str = "") -> Job:
+def job_of(spec: Mapping[str, object], owner: str = "") -> KubernetesJob:
     """Return the Job that `movable` names as the owner."""
     owners = [{"kind": owner, "uid": "of-it", "controller": True}] if owner else []
-    return msgspec.convert({"metadata": {"uid": "its-owner", "ownerReferences": owners}, "spec": spec}, Job)
+    return msgspec.convert({"metadata": {"uid": "its-owner", "ownerReferences": owners}, "spec": spec}, KubernetesJob)
 
 
 def without_word(item: Pod) -> dict[str, str]:
@@ -126,7 +126,9 @@ def test_other_words_keep_a_movable_pod_where_it_is(stays: Pod, reason: Stays) -
     ],
     ids=["counts", "ignores", "of-a-job-set", "of-a-cron-job", "unread"],
 )
-def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(job: Job | None, reason: Stays | None) -> None:
+def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(
+    job: KubernetesJob | None, reason: Stays | None
+) -> None:
     """And the Job is no part of anything that restarts as a whole."""
     state, jobs = on_a_node(movable(owner="Job")), Jobs()
     jobs.learn(JobName("ml", "it", "its-owner"), job, NOW.monotonic)
