@@ -107,8 +107,8 @@ class PodRow(Answer):
 
 def owner_name(pod: GpuPod) -> str:
     """Return `Kind/name` of what controls a pod; empty where nothing does."""
-    owners = (owner for owner in pod.pod.metadata.owner_references or () if owner.controller)
-    return next((f"{owner.kind}/{owner.name}" for owner in owners), "")
+    owner = pod.pod.metadata.controller
+    return f"{owner.kind}/{owner.name}" if owner else ""
 
 
 def select_nodes(

@@ -79,7 +79,7 @@ def test_program_that_is_killed_is_gone(waiting: list[str], tmp_path: Path) -> N
 
 
 def test_program_ends_with_its_owner(waiting: list[str], tmp_path: Path) -> None:
-    """However that ends; so does the server."""
+    """However that ends."""
     owner = subprocess.Popen([sys.executable, "-c", OWNER, tmp_path, *waiting], stdout=subprocess.PIPE)
     with owner:
         assert owner.stdout is not None

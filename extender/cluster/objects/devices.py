@@ -105,8 +105,8 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     @property
     def pod(self) -> str:
         """UID of the pod for which it was made from a template; empty where it was made for none."""
-        owners = self.metadata.owner_references or ()
-        return next((owner.uid for owner in owners if owner.controller and owner.kind == "Pod"), "")
+        owner = self.metadata.controller
+        return owner.uid if owner and owner.kind == "Pod" else ""
 
     @property
     def held(self) -> tuple[Result, ...]:

@@ -517,8 +517,8 @@ def owner_of(pod: Pod) -> str:
 
     A reference is believed within its namespace only: whoever may write there may also delete the owner's pods.
     """
-    owners = (owner.uid for owner in pod.metadata.owner_references or () if owner.controller)
-    return next((f"{pod.metadata.namespace}/{uid}" for uid in owners), "")
+    owner = pod.metadata.controller
+    return f"{pod.metadata.namespace}/{owner.uid}" if owner else ""
 
 
 def _any_started(pod: Pod) -> bool:

@@ -50,7 +50,8 @@ class _Annotation:
 
 
 def _owner_uid(pod: Pod) -> str:
-    return next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
+    owner = pod.metadata.controller
+    return owner.uid if owner else ""
 
 
 def _scheduling_group(pod: Pod) -> str:
@@ -207,5 +208,5 @@ def _run(pod: Pod) -> str:
     for row in _ROWS:
         if row.is_started and (name := row.name(pod)):
             return f"{row.source}/{name}/{row.uid(pod)}"
-    controllers = (owner for owner in pod.metadata.owner_references or () if owner.controller)
-    return next((owner.uid for owner in controllers if owner.kind not in _LASTING), "")
+    owner = pod.metadata.controller
+    return owner.uid if owner and owner.kind not in _LASTING else ""

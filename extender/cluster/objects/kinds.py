@@ -41,6 +41,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that creates another object in its place, if there is one."""
+        return next((owner for owner in self.owner_references or () if owner.controller), None)
+
 
 class ResourceRequirements(msgspec.Struct, frozen=True, gc=False):
     """Quantities as Kubernetes writes them."""

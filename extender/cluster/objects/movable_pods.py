@@ -32,8 +32,8 @@ class MovablePods:
             return False
         if self.priority_classes and pod.spec.priority_class_name not in self.priority_classes:
             return False
-        kinds = (owner.kind for owner in pod.metadata.owner_references or () if owner.controller)
-        return not self.owner_kinds or any(kind in self.owner_kinds for kind in kinds)
+        owner = pod.metadata.controller
+        return not self.owner_kinds or (owner is not None and owner.kind in self.owner_kinds)
 
 
 OPTED_IN: Final = MovablePods()

@@ -88,7 +88,8 @@ class KubernetesJob(msgspec.Struct, frozen=True):
     @property
     def is_managed(self) -> bool:
         """Whether another object manages the Job, and may restart further Jobs with it; a CronJob does not."""
-        return any(owner.controller and owner.kind != "CronJob" for owner in self.metadata.owner_references or ())
+        owner = self.metadata.controller
+        return owner is not None and owner.kind != "CronJob"
 
 
 class JobVerdict(StrEnum):

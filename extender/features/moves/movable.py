@@ -15,7 +15,7 @@ from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.group_words import is_started_with_others
-from extender.cluster.objects.kinds import ObjectMeta, OwnerReference, Pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import JobName, Jobs, JobVerdict
 from extender.kit.clock import Instant
@@ -219,7 +219,7 @@ def _grace_seconds(pod: GpuPod) -> float:
 
 def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of: BudgetsOfPods) -> Stays | None:
     metadata = pod.pod.metadata
-    owner, annotations = _controller_of(pod), metadata.annotations or {}
+    owner, annotations = metadata.controller, metadata.annotations or {}
     if pod.profile or pod.shares or not pod.gpus:
         return Stays.SHARES
     if priority_of(pod.pod) > priority_of(waiting.pod):
@@ -245,11 +245,7 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of:
 
 
 def _why_its_job_keeps_it(pod: GpuPod, jobs: Jobs, now: Instant) -> Stays | None:
-    owner = _controller_of(pod)
+    owner = pod.pod.metadata.controller
     if owner is None or owner.kind != "Job":
         return None
     return _OF_JOBS.get(jobs.verdict(JobName(pod.key[0], owner.name, owner.uid), now.monotonic))
-
-
-def _controller_of(pod: GpuPod) -> OwnerReference | None:
-    return next((owner for owner in pod.pod.metadata.owner_references or () if owner.controller), None)

@@ -222,7 +222,8 @@ def _gang(state: ClusterState, key: str, members: list[_Member], planned: Contai
 
 
 def _is_of_stateful_set(pod: GpuPod) -> bool:
-    return any(owner.controller and owner.kind == "StatefulSet" for owner in pod.pod.metadata.owner_references or ())
+    owner = pod.pod.metadata.controller
+    return owner is not None and owner.kind == "StatefulSet"
 
 
 def _locations(state: ClusterState, placed: list[GpuPod]) -> set[Location]:
