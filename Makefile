@@ -11,7 +11,10 @@ venv: $(BIN)/.installed ## Make .venv from the lock, and nothing else
 
 $(BIN)/.installed: requirements.lock pyproject.toml hatch_build.py $(wildcard agent/kubelet/api/*.proto)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	sed -n '/^uv==/,/^    # via/p' requirements.lock >$(BIN)/.uv
+	$(BIN)/python -m pip install --quiet --require-hashes -r $(BIN)/.uv
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock || \
+		$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
