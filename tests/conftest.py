@@ -36,11 +36,19 @@ FIRST = (
     "tests/cluster/karpenter/",
     "tests/cluster/nodes/",
     "tests/cluster/test_scheduler_benchmark.py",
+    "tests/image/",
+    "tests/installed/",
     "tests/process/",
     "tests/release/",
     "tests/security/hostile/",
 )
 """What takes minutes in `make test-waits`: it begins first, or one worker would still run it while the others are idle."""
+
+_TOGETHER = {
+    "real nodes": ("tests/cluster/nodes/",),
+    "the image": ("tests/image/", "tests/installed/"),
+}
+"""Folders whose tests run in one process of `make test-waits`, one after the other."""
 
 _FIGURES = pytest.StashKey[list[str]]()
 
@@ -79,11 +87,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 class _ByControlPlane(LoadFileScheduling):
-    """`--dist loadfile`, but all tests on real nodes go to one worker: they share a control plane, and fill a machine."""
+    """`--dist loadfile`, but files that share a control plane or an image go to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "tests/cluster/nodes" if file.startswith("tests/cluster/nodes/") else file
+        return next((scope for scope, folders in _TOGETHER.items() if file.startswith(folders)), file)
 
 
 @pytest.hookimpl(optionalhook=True)

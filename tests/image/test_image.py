@@ -22,7 +22,7 @@ from tests.image.container import Runc
 from tests.kubelet.double import KubeletDouble
 from tests.nvml.library import FakeNvml, has_compiler, machine
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 MEGABYTE = 1e6
 KUBECONFIG = "/etc/gputopo/kubeconfig"
@@ -132,16 +132,24 @@ def test_no_start_compiles_anything(container: Runc, program: str) -> None:
 
 
 async def test_extender_is_soon_ready(container: Runc, tmp_path: Path, figure: Callable[[str], None]) -> None:
-    """Its listener answers, for at most three times the CPU that importing its libraries takes."""
+    """Its listener answers, for at most three times the CPU that importing its libraries takes.
+
+    Tests in other processes make both dearer, so the cheapest of three counts.
+    """
     floor = min(float(container.output("python", "-c", FIXED_LIBRARIES)) for _ in range(3))
     async with ApiServer(ObjectStore()) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url)
         (tmp_path / "kubeconfig").chmod(0o644)
-        port = free_port()
-        command = ["gputopo-extender", "--set", f"listen.port={port}", "--set", f"kubernetes.kubeconfig={KUBECONFIG}"]
-        url = f"http://127.0.0.1:{port}/livez"
-        async with container.serving(command, url, binds={tmp_path / "kubeconfig": KUBECONFIG}) as process:
-            seconds = process.cpu_seconds()
+
+        async def start() -> float:
+            port = free_port()
+            settings = {"listen.port": port, "kubernetes.kubeconfig": KUBECONFIG}
+            command = ["gputopo-extender", *(f"--set={name}={value}" for name, value in settings.items())]
+            url = f"http://127.0.0.1:{port}/livez"
+            async with container.serving(command, url, binds={tmp_path / "kubeconfig": KUBECONFIG}) as process:
+                return process.cpu_seconds()
+
+        seconds = min([await start() for _ in range(3)])
     ratio = seconds / floor
     figure(f"image: extender serves after {seconds:.2f} s of CPU (goal 2), {ratio:.2f} times its libraries' import")
     assert 1 < ratio <= 3

@@ -16,7 +16,7 @@ from tests.installed.test_install import EXAMPLE, planned, processes
 from tests.manifests.helm import CHART
 from tests.manifests.rendered import NAMESPACE
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 AGENTS = ("daemonset/gputopo-agent", "agent")
 EXTENDERS = ("deployment/gputopo-scheduler", "extender")

@@ -23,7 +23,7 @@ from tests.security.certificates import Authority
 from topology.annotations import keys
 from topology.annotations.records import decode_observed, decode_placement
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 EXAMPLE = MANIFESTS / "examples" / "required-nvlink.yaml"
 Install = Callable[..., Release]

@@ -13,7 +13,7 @@ from tests.cluster.polling import eventually
 from tests.image import base
 from tests.installed.playground import INSTRUCTIONS
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.waits, pytest.mark.usefixtures("cluster")]
 
 
 def test_what_it_prints_works_as_printed() -> None:
