@@ -138,6 +138,7 @@ def test_reports_every_problem_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 1000),
     st.sampled_from(["3001ms", "3s250ms", "4s", "5.5s", "90s", "1m30s", "2h"]),

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXTENDER = Path(__file__).parents[2] / "extender"
 ABOVE_FEATURES = {"features", "kubectl", "web"}
 
 
+@pytest.mark.slow
 def test_no_start_imports_rich() -> None:
     """Structlog would, wherever it is installed, and it is: typer requires it."""
     asked = "print(*{'rich', 'structlog'} & {*sys.modules})"

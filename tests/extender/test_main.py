@@ -47,6 +47,7 @@ def test_wrong_usage_is_2_with_a_reason(arguments: tuple[str, ...], complaint: s
     assert complaint in result.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_start_is_1_and_a_line_in_the_log(tmp_path: Path) -> None:
     """No cluster to be in, and no kubeconfig that is there."""
     result = run("extender", "--set", f"kubernetes.kubeconfig={tmp_path}/absent")
@@ -56,6 +57,7 @@ def test_what_cannot_start_is_1_and_a_line_in_the_log(tmp_path: Path) -> None:
     assert "no credentials" in line["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_stops_when_told_to(tmp_path: Path, number: signal.Signals) -> None:
     """With exit code 0, within seconds, and every line of its log is an object."""

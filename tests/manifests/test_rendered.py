@@ -19,6 +19,7 @@ def _no_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     executable.cache_clear()
 
 
+@pytest.mark.slow
 def test_check_is_skipped_with_the_reason() -> None:
     """A machine without Go can still run every check that it can."""
     command = [sys.executable, "-m", "tests.manifests", "--check"]

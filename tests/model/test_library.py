@@ -90,6 +90,7 @@ WHOLE, SHARES = Case("whole", gpus=GPUS, pods=PODS), Case("shares", gpus=GPUS, p
 ASKING = (WHOLE, SHARES, replace(SHARES, classes=(0, 1, 1)), replace(SHARES, shares=(2, 1, 0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ASKING, ids=("whole", "shares", "two classes", "shares and whole"))
 def test_a_swap_writes_the_ledger_that_the_product_writes(model: Model, case: Case) -> None:
     """Two GPUs, each claimed by any of three pods; pods that have stopped are those whose claims are dropped."""

@@ -49,6 +49,7 @@ QUICK = ("flap", "reset")
 """Scripts that are played every time; all others with the slow tests."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "restarts",
     [pytest.param((), id="one agent"), pytest.param((250.0, 3500.0), id="three agents", marks=pytest.mark.slow)],

@@ -113,6 +113,7 @@ def _rules_are_kept(rules: dict[object, Rule], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(comparison, "rule_of", kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machines", "load", "bound"), [(1, 0.82, 0.0002), (2, 0.82, 0.004), (2, 0.6, 0.002), (2, 1.0, 0.006)]
 )
@@ -140,6 +141,7 @@ def test_every_rule_serves_whatever_fits(policy: str) -> None:
                 assert (pods[leads] - pods[state]).tolist() == [float(fits and kind == place) for kind in range(4)]
 
 
+@pytest.mark.slow
 def test_the_product_knows_the_mix_that_comes() -> None:
     """Ten pods are too few to learn from, and it decides otherwise then."""
     question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)
@@ -148,6 +150,7 @@ def test_the_product_knows_the_mix_that_comes() -> None:
     assert any((a[0][1] != b[0][1]).any() for a, b in zip(told, untold, strict=True))
 
 
+@pytest.mark.slow
 def test_what_will_be_free_counts_for_more_than_what_is() -> None:
     """Where most pods share, a rule that counts the pods of a machine and nothing else is nearer to the best than the product."""
     found = outcomes(2, 0.82, {1: 0.1, 2: 0.1}, {6: 0.5, 12: 0.3}, "gputopo-told", "fgd", MOST_PODS)
@@ -183,6 +186,7 @@ def answer_of(index: ShapeIndex, request: GpuRequest) -> tuple[int, tuple[int, .
     return None
 
 
+@pytest.mark.slow
 def test_the_product_here_is_the_extenders_own_order() -> None:
     """Asked in whole GiB, its index of nodes gives the rule's node and GPUs, whatever is left of both, by whomever."""
     question = Question(NODE, 2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25}, SHARE_GIB)

@@ -47,6 +47,7 @@ def test_refuses_more_pods_than_find_a_place() -> None:
     assert "more than half of the 80 that 10 nodes have" in done.stderr
 
 
+@pytest.mark.slow
 def test_refuses_a_peer_that_is_not_there() -> None:
     """Before anything is started."""
     done = run("benchmarks", "latency", "--gpushare", "/nowhere")

@@ -121,6 +121,7 @@ def test_completion_times_have_what_was_done_again(name: str) -> None:
     assert (dear["jct_h_mean"] - free["jct_h_mean"]) * 3600 == pytest.approx(10.0 / len(JOBS))
 
 
+@pytest.mark.slow
 def test_moves_save_large_jobs_and_cost_less_than_they_bring() -> None:
     """In link-graph, where a mean job takes an hour, even if a moved one does half an hour of its work again."""
     without, free, dear = (_sums(policy) for policy in ("gputopo", "gputopo-moves", "gputopo-moves-30m"))

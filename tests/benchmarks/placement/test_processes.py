@@ -57,6 +57,7 @@ def test_leaving_early_ends_the_processes() -> None:
     assert time.monotonic() - begin < PATIENCE_S
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
     """Exit code 130, also while the processes are still importing."""
     command = [sys.executable, "-m", "benchmarks", "placement", "--scenario", "link-graph", "--jobs", "2"]

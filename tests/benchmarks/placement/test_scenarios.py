@@ -39,6 +39,7 @@ def test_the_same_seed_gives_the_same_rows(policy: str) -> None:
     assert scenario.run("dgx-1v/load-1.01", policy, 7) == scenario.run("dgx-1v/load-1.01", policy, 7)
 
 
+@pytest.mark.slow
 def test_links_are_worth_looking_at() -> None:
     """On cube meshes the product puts far more 4-GPU jobs on cliques than its peers do, and loses no more than by chance."""
     scenario = LinkGraph(arrivals=1500)

@@ -232,6 +232,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(steps, max_size=10),

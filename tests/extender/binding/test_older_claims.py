@@ -301,6 +301,7 @@ def test_a_pod_without_claims_is_not_fenced() -> None:
     assert kinds(world) == ["SwapLedger", "BindPod"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "faults", "runs"),
     [

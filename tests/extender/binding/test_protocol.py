@@ -222,6 +222,7 @@ def test_any_two_faults(*, follow: bool) -> None:
     assert explore(_scenario(follow=follow, machine_name="t4-4"), faults=2) > 800
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 5), max_size=80))
 @settings(deadline=None, max_examples=100)
 def test_six_binds_at_once(schedule: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -281,4 +282,4 @@ class Views(RuleBasedStateMachine):
 
 
 Views.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
-TestViews = Views.TestCase
+TestViews = pytest.mark.slow(Views.TestCase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ def gone_through(state: ClusterState) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(NAMES).flatmap(lambda name: st.none() | nodes(name)), max_size=12))
 def test_sums_follow_each_change(changes: list[Node | None]) -> None:
     """Of nodes that come, change and go; `None` takes one away."""

@@ -85,6 +85,7 @@ async def test_a_sampler_keeps_all_of_a_pod_or_nothing(tmp_path: Path, monkeypat
     assert {tuple(names) for names in roots} == {(), ("bind", "filter", "prioritize")}
 
 
+@pytest.mark.slow
 async def test_the_standard_variables_switch_the_real_program(tmp_path: Path) -> None:
     """Service and resource are named by them as well; and what is left is sent before the program ends."""
     port, store = free_port(), ObjectStore()
@@ -149,6 +150,7 @@ def test_a_request_that_is_for_no_pod_is_in_no_trace(monkeypatch: pytest.MonkeyP
         assert collector.spans == []
 
 
+@pytest.mark.slow
 def test_off_imports_nothing_of_the_sdk() -> None:
     """So that it costs neither time at the start nor memory; the API comes with FastAPI."""
     asked = "import sys, extender.web.command, extender.web.server; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"

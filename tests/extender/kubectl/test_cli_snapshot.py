@@ -40,6 +40,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_snapshot_answers_what_the_cluster_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every verb, in the same words and with the same exit code, when the cluster is long gone."""
     monkeypatch.setattr(reading, "APPRAISE_SECONDS", 60.0)  # what time cuts off may differ

@@ -57,6 +57,7 @@ async def line_of(process: asyncio.subprocess.Process, word: str) -> str:
     raise AssertionError(f"the plugin ended without {word!r}")
 
 
+@pytest.mark.slow
 async def test_a_watch_prints_what_changes_until_it_is_told_to_end(tmp_path: Path) -> None:
     """A node that comes, and one of which the GPUs are taken; Ctrl-C is no error."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
@@ -73,6 +74,7 @@ async def test_a_watch_prints_what_changes_until_it_is_told_to_end(tmp_path: Pat
     assert b"n1" not in rest, "it has not changed"
 
 
+@pytest.mark.slow
 async def test_a_watched_pod_is_told_when_it_goes(tmp_path: Path) -> None:
     """Exit code 1, and the reason."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
@@ -141,6 +143,7 @@ def test_a_snapshot_is_not_watched(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (2, "a snapshot does not change: -w is for a cluster\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "is_coloured"), [("", True), ("NO_COLOR", False)])
 async def test_colours_are_for_terminals_and_for_those_who_want_them(
     tmp_path: Path, variable: str, is_coloured: bool

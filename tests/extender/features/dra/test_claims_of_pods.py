@@ -144,6 +144,7 @@ def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
     assert all(site.node_of(name) == "n0" for name in "ab")
 
 
+@pytest.mark.slow
 def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.Config) -> None:
     """Planners die at any write, writes are lost or late, kinds of watches are behind each other, allocations are undone."""
     for seed in range(200) if pytestconfig.getoption("--long") else SEEDS:

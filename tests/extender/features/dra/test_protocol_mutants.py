@@ -246,6 +246,7 @@ def live(fates: dict[int, str], undone: bool) -> int:
     raise AssertionError(f"{fates}: {site.allocations()}, {site.world.claims('n0')}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("undone", [False, True], ids=["runs", "is undone"])
 def test_planners_that_die_at_any_write_give_no_device_twice_and_lose_none(
     pytestconfig: pytest.Config, *, undone: bool

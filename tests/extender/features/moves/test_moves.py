@@ -295,6 +295,7 @@ async def test_nobody_moves_before_the_pod_has_waited() -> None:
     assert (evicted(site), site.outcomes["move_plans begun"]) == ([], 0)
 
 
+@pytest.mark.slow
 async def test_flapping_pods_and_impossible_requests_move_no_pod_more_often_than_the_limits_allow() -> None:
     """A tenant deletes and creates the pods that wait, for hours: each owner moves once an hour, and three pods for it."""
     hour = {"enabled": True, "after": "0s", "betweenMoves": "1h", "namespacePerHour": 3, "perHour": 60}

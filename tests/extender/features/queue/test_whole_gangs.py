@@ -66,6 +66,7 @@ async def test_a_gang_that_requires_a_rack_is_carried_on_there() -> None:
     assert len({node.partition("-")[0] for node in site.nodes_of("gang")}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(2))
 async def test_every_gang_starts_whole_however_often_the_planner_dies(
     first: int, rounds: Callable[[int, int], int]
