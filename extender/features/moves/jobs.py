@@ -22,8 +22,10 @@ TO_READ: Final = 256
 """Jobs that are yet to be read."""
 AGAIN_SECONDS: Final = 300.0
 """After which a Job is read again that could not be read."""
-_BY_SIGNAL: Final = frozenset({137, 143})
-"""Exit codes of an evicted container that handles no signal."""
+_OF_KUBELET: Final = frozenset({"ContainersReady", "Initialized", "PodReadyToStartContainers", "PodScheduled", "Ready"})
+"""Types of the conditions that every pod has when it ends, with some status."""
+_EXIT_CODES: Final = frozenset(range(1, 256))
+"""Of containers that count as failed."""
 
 
 class ConditionPattern(msgspec.Struct, frozen=True):
@@ -39,10 +41,11 @@ class ExitCodes(msgspec.Struct, frozen=True):
     operator: str = "In"
     values: list[int] = []
 
-    def matches_signals(self) -> bool:
-        """Whether the exit code of an evicted container may be one of these."""
-        values = _BY_SIGNAL.intersection(self.values)
-        return values != _BY_SIGNAL if self.operator == "NotIn" else bool(values)
+    @property
+    def include_any(self) -> bool:
+        """Whether an evicted container may end with one of these: a program that handles the signal chooses its exit code."""
+        named = _EXIT_CODES.intersection(self.values)
+        return named != _EXIT_CODES if self.operator == "NotIn" else bool(named)
 
 
 class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,12 +55,19 @@ class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
     on_exit_codes: ExitCodes | None = None
     on_pod_conditions: list[ConditionPattern] | None = None
 
-    def matches_eviction(self) -> bool:
-        """Whether an evicted pod may be one of these."""
-        conditions = self.on_pod_conditions or ()
-        return any((pattern.type, pattern.status) == ("DisruptionTarget", "True") for pattern in conditions) or (
-            self.on_exit_codes is not None and self.on_exit_codes.matches_signals()
+    @property
+    def always_matches(self) -> bool:
+        """Whether every evicted pod is one of these: the API server gives it the condition."""
+        return self.on_exit_codes is None and any(
+            (pattern.type, pattern.status) == ("DisruptionTarget", "True") for pattern in self.on_pod_conditions or ()
         )
+
+    @property
+    def may_match(self) -> bool:
+        """Whether an evicted pod may be one of these. One pattern is enough, and names of containers only narrow the rule."""
+        if self.on_exit_codes is not None:
+            return self.on_exit_codes.include_any
+        return self.always_matches or any(pattern.type in _OF_KUBELET for pattern in self.on_pod_conditions or ())
 
 
 class FailurePolicy(msgspec.Struct, frozen=True):
@@ -82,8 +92,12 @@ class KubernetesJob(msgspec.Struct, frozen=True):
     def ignores_evictions(self) -> bool:
         """Whether an evicted pod counts as no failure, however its containers end."""
         policy = self.spec.pod_failure_policy
-        matching = [rule for rule in policy.rules if rule.matches_eviction()] if policy else []
-        return bool(matching) and matching[0].action == "Ignore"
+        for rule in policy.rules if policy else ():
+            if rule.action != "Ignore" and rule.may_match:
+                return False
+            if rule.action == "Ignore" and rule.always_matches:
+                return True
+        return False
 
     @property
     def is_managed(self) -> bool:

@@ -28,24 +28,47 @@ def on_condition(action: str, kind: str, status: str = "True") -> dict[str, Any]
     return {"action": action, "onPodConditions": [{"type": kind, "status": status}]}
 
 
+def on_any_of(action: str, *kinds: str) -> dict[str, Any]:
+    return {"action": action, "onPodConditions": [{"type": kind, "status": "True"} for kind in kinds]}
+
+
+def of_container(rule: dict[str, Any]) -> dict[str, Any]:
+    return rule | {"onExitCodes": rule["onExitCodes"] | {"containerName": "main"}}
+
+
 @pytest.mark.parametrize(
     ("rules", "verdict"),
     [
         ([], JobVerdict.COUNTS),
         ([IGNORES], JobVerdict.CONTINUES),
-        ([on_exit("FailJob", "In", 42), IGNORES], JobVerdict.CONTINUES),
+        ([on_exit("Ignore", "In", 143)], JobVerdict.COUNTS),
+        ([on_exit("Ignore", "NotIn", 42)], JobVerdict.COUNTS),
+        ([on_exit("Ignore", "In", 143), IGNORES], JobVerdict.CONTINUES),
+        ([IGNORES, on_exit("FailJob", "In", 137)], JobVerdict.CONTINUES),
+        ([on_exit("FailJob", "In", 42), IGNORES], JobVerdict.COUNTS),
         ([on_exit("FailJob", "In", 137), IGNORES], JobVerdict.COUNTS),
-        ([on_exit("FailJob", "NotIn", 1, 2), IGNORES], JobVerdict.COUNTS),
-        ([on_exit("FailJob", "NotIn", 137, 143), IGNORES], JobVerdict.CONTINUES),
-        ([on_exit("Ignore", "In", 143)], JobVerdict.CONTINUES),
+        ([on_exit("FailIndex", "In", 143), IGNORES], JobVerdict.COUNTS),
+        ([on_exit("Count", "In", 1), IGNORES], JobVerdict.COUNTS),
+        ([on_exit("FailJob", "NotIn", 137, 143), IGNORES], JobVerdict.COUNTS),
+        ([on_exit("FailJob", "NotIn", *range(1, 256)), IGNORES], JobVerdict.CONTINUES),
+        ([on_exit("Ignore", "In", 143), on_exit("FailJob", "In", 1), IGNORES], JobVerdict.COUNTS),
+        ([{**on_exit("FailJob", "In", 42), "onPodConditions": []}, IGNORES], JobVerdict.COUNTS),
+        ([of_container(on_exit("FailJob", "In", 143)), IGNORES], JobVerdict.COUNTS),
         ([on_condition("FailJob", "ConfigIssue"), IGNORES], JobVerdict.CONTINUES),
+        ([on_condition("FailJob", "Ready", "False"), IGNORES], JobVerdict.COUNTS),
+        ([on_condition("Ignore", "Ready", "False")], JobVerdict.COUNTS),
         ([on_condition("Count", "DisruptionTarget"), IGNORES], JobVerdict.COUNTS),
+        ([on_condition("FailJob", "DisruptionTarget", "False"), IGNORES], JobVerdict.CONTINUES),
         ([on_condition("Ignore", "DisruptionTarget", "False")], JobVerdict.COUNTS),
         ([on_condition("FailIndex", "DisruptionTarget")], JobVerdict.COUNTS),
+        ([on_any_of("Ignore", "ConfigIssue", "DisruptionTarget")], JobVerdict.CONTINUES),
+        ([on_any_of("FailJob", "ConfigIssue", "DisruptionTarget"), IGNORES], JobVerdict.COUNTS),
     ],
 )
-def test_the_first_rule_that_an_evicted_pod_matches_decides(rules: list[object], verdict: JobVerdict) -> None:
-    """Its containers may end by a signal, and it has the condition `DisruptionTarget`."""
+def test_only_a_rule_that_ignores_disruptions_lets_a_pod_go_and_no_rule_before_it_may_match(
+    rules: list[object], verdict: JobVerdict
+) -> None:
+    """Its containers may end with any exit code but zero, and it has the condition `DisruptionTarget`."""
     job = msgspec.convert({"spec": {"podFailurePolicy": {"rules": rules}}}, KubernetesJob)
     assert JobVerdict.of(job) is verdict
 
