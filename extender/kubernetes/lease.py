@@ -33,6 +33,15 @@ class LeaseRefused(Exception):
     """The API server lets us neither hold nor read the Lease."""
 
 
+def path_of_lease(namespace: str, name: str) -> str:
+    """Return where the API serves a Lease.
+
+    >>> path_of_lease("gputopo", "gputopo-queue")
+    '/apis/coordination.k8s.io/v1/namespaces/gputopo/leases/gputopo-queue'
+    """
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
@@ -106,7 +115,7 @@ class Leadership:
         version = {"resourceVersion": lease.metadata.resource_version} if lease else {}
         body = msgspec.json.encode({"metadata": {"name": self.name} | version, "spec": spec})
         if lease is None:
-            request = Request("POST", self._managed(self._folder), body)
+            request = Request("POST", self._managed(self._path.rpartition("/")[0]), body)
         else:
             request = Request("PATCH", self._managed(self._path), body, "application/merge-patch+json")
         status, answer = await self.send(request)
@@ -124,12 +133,8 @@ class Leadership:
             raise LeaseRefused(f"Lease {self.namespace}/{self.name}: {error}") from None
 
     @property
-    def _folder(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{quote(self.namespace, safe='')}/leases"
-
-    @property
     def _path(self) -> str:
-        return f"{self._folder}/{quote(self.name, safe='')}"
+        return path_of_lease(self.namespace, self.name)
 
     @staticmethod
     def _managed(path: str) -> str:
