@@ -107,6 +107,9 @@ NOMINATED: Final = "alloc.gputopo.dev/nominated"
 PLANNED: Final = "alloc.gputopo.dev/planned"
 """The node that the queue has directed the pod to; it comes with the write that removes `PLAN_GATE`."""
 
+MOVES: Final = "alloc.gputopo.dev/moves"
+"""On the queue's Lease: which pods have moved in the last hour, so that limits hold after a restart."""
+
 LOOK: Final = "alloc.gputopo.dev/look"
 """On the node: a resourceVersion of it; the agent is to report what containers hold after a later version than that one."""
 

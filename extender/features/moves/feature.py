@@ -16,6 +16,7 @@ from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
 from extender.core.queue_outlook import QueueOutlook
 from extender.features.moves import events
@@ -38,7 +39,8 @@ from extender.features.moves.course import (
 from extender.features.moves.front import front_table
 from extender.features.moves.job_reads import READ_AT_ONCE, read_jobs
 from extender.features.moves.jobs import Jobs
-from extender.features.moves.limits import MoveLimits, UnderWay
+from extender.features.moves.limits import MoveLimits, RecordedMove, UnderWay
+from extender.features.moves.record import EVICTS_WITHIN_SECONDS, MoveRecord
 from extender.features.moves.search import worthwhile_plan
 from extender.features.moves.series import BEGUN, COST, GAIN, GAUGES, MOVES, PLANS
 from extender.features.moves.settings import MovesSettings
@@ -85,10 +87,13 @@ class Moves(Feature):
     recorder: EventRecorder
     settings: MovesSettings
     queue: QueueOutlook
+    namespace: str
+    """Of the queue's Lease, which has the record of moves."""
     plans: list[RoomPlan] = field(default_factory=list)
     """Those that are being carried out."""
     jobs: Jobs = field(default_factory=Jobs)
     limits: MoveLimits = field(init=False)
+    record: MoveRecord = field(init=False)
     turns: WaitingTurns = field(init=False)
     _settling: deque[RoomPlan] = field(default_factory=lambda: deque(maxlen=SETTLING))
     """Plans that have ended lately: new places of pods that they have moved may still be held."""
@@ -98,6 +103,7 @@ class Moves(Feature):
     def __post_init__(self) -> None:
         """Begin without a plan."""
         self.limits = MoveLimits(self.settings)
+        self.record = MoveRecord(self.send, self.clock, self.limits, self.namespace, QUEUE_LEASE)
         self.turns = WaitingTurns(self.state, self.settings, self.limits)
 
     @classmethod
@@ -116,6 +122,7 @@ class Moves(Feature):
             recorder=core.events,
             settings=settings,
             queue=core.queue,
+            namespace=core.config.agents.namespace,
         )
 
     def rounds(self) -> Iterable[Round]:
@@ -145,6 +152,8 @@ class Moves(Feature):
         if not self.queue.is_here():
             self._stand_by()
             return
+        if not (self.record.is_read or await self.record.read()):
+            return
         for plan in [*self.plans]:
             for moved in learn_of_evictions(self.state, plan):
                 self._count(plan, moved)
@@ -166,7 +175,8 @@ class Moves(Feature):
         return PlannedNodes(NodesOfCluster(self.state), taken)
 
     def _stand_by(self) -> None:
-        """Hold nothing for plans of this replica any more."""
+        """Hold nothing for plans of this replica any more, and read again later what others record from now on."""
+        self.record.is_read = False
         if self.plans or self._settling:
             for plan in [*self.plans]:
                 self._end(plan, MoveEnd.STOOD_BY)
@@ -213,10 +223,15 @@ class Moves(Feature):
         if not (room.is_promised or await self._promise(room, pods)):
             self._end(room, MoveEnd.REFUSED)
             return
+        recorded = await self._record(room, pods)
+        if recorded is None:
+            return
         holds_still = await self._holds_still(room)
         now, pods = self.clock(), still_to_move(self.state, room)  # from here to the eviction nothing else happens
         if not (pods and self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
             return  # the next round ends it
+        if recorded.uid != pods[0].uid or now.monotonic - recorded.at > EVICTS_WITHIN_SECONDS:
+            return  # the next round records the one that is to go
         if not (holds_still and may_still_move(self.state, room, pods, now, self.jobs)):
             self._end(room, MoveEnd.CHANGED)
             return
@@ -235,10 +250,7 @@ class Moves(Feature):
 
     async def _promise(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
         """Ask whether all evictions of a plan would be granted now, and whether the limits allow them."""
-        now, others = self.clock(), self._under_way(but_for=room)
-        if not all(self.limits.may_move(pod, now, others) for pod in pods):
-            return False
-        if not self.limits.may_move_together([pod.pod for pod in pods], room.namespace, now.monotonic, others):
+        if not self._limits_allow(room, pods):
             return False
         for pod in pods:
             answer, _ = await evict(self.send, PodName.of(pod), dry_run=True)
@@ -247,6 +259,25 @@ class Moves(Feature):
                 return False
         room.is_promised = True
         return True
+
+    async def _record(self, room: RoomPlan, pods: list[GpuPod]) -> RecordedMove | None:
+        """Record the next move of a plan before it is made; returns `None` if it may not be made now."""
+        if not await self.record.read():
+            return None
+        self.limits.stayed(pods[0].uid)
+        if not self._limits_allow(room, pods):  # others have moved pods since
+            self._end(room, MoveEnd.REFUSED)
+            return None
+        move = RecordedMove.of(pods[0].pod, room.namespace, self.clock().monotonic)
+        self.limits.moved(move)
+        return move if await self.record.write() else None
+
+    def _limits_allow(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
+        """Whether these pods of a plan may move together, with those of all other plans."""
+        now, others = self.clock(), self._under_way(but_for=room)
+        return all(self.limits.may_move(pod, now, others) for pod in pods) and self.limits.may_move_together(
+            [pod.pod for pod in pods], room.namespace, now.monotonic, others
+        )
 
     async def _evict(self, room: RoomPlan, pod: GpuPod) -> None:
         """Evict a pod in the version that was looked at; its successor may come before the answer."""
@@ -271,7 +302,7 @@ class Moves(Feature):
     def _count(self, room: RoomPlan, moved: MovablePod) -> None:
         """Take note of an eviction that was granted."""
         self.metrics.count(COST, amount=moved.cost_gpu_seconds)
-        self.limits.moved(moved.wanted.pod, room.namespace, self.clock().monotonic)
+        self.limits.moved(RecordedMove.of(moved.wanted.pod, room.namespace, self.clock().monotonic))
 
     def _under_way(self, but_for: RoomPlan | None = None) -> UnderWay:
         """Return the pods of plans that are yet to move."""
@@ -285,6 +316,8 @@ class Moves(Feature):
 
     def _end(self, room: RoomPlan, end: MoveEnd) -> None:
         now = self.clock().monotonic
+        for uid in {moved.uid for moved, _ in room.plan.moves} - room.tried:
+            self.limits.stayed(uid)
         withdraw(self.state, room, end, now)
         self.plans.remove(room)
         self._settling.append(room)

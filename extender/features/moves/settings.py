@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from extender.cluster.objects.movable_pods import MovablePods
 from extender.kit.settings import Duration, Names, Seconds, Section
+
+MOST_PER_HOUR: Final = 1000
+"""Moves that one annotation can record."""
 
 
 class MovableSettings(Section):
@@ -36,9 +41,9 @@ class MovesSettings(Section):
     """Time until a plan is given up; its GPUs are reserved no longer. Pods whose grace period is more than half of it stay."""
     between_moves: Seconds = 3600.0
     """Time between two moves of one owner, and the least age of a pod that moves."""
-    per_hour: int = Field(default=60, ge=1, le=10_000)
+    per_hour: int = Field(default=60, ge=1, le=MOST_PER_HOUR)
     """Pods that move in an hour, at most."""
-    namespace_per_hour: int = Field(default=10, ge=1, le=10_000)
+    namespace_per_hour: int = Field(default=10, ge=1, le=MOST_PER_HOUR)
     """Pods of one namespace that move in an hour, and pods that move in an hour for those of one namespace, at most."""
     at_once: int = Field(default=4, ge=1, le=64)
     """Plans that are carried out at one time, at most; half of them, and at least one, for pods of one namespace."""

@@ -16,12 +16,13 @@ import msgspec
 
 from benchmarks.simulated.double.api import HttpRequest, answer
 from benchmarks.simulated.double.api import Reply as HttpReply
-from benchmarks.simulated.double.resources import BUDGETS, JOBS, PODS, Object
+from benchmarks.simulated.double.resources import BUDGETS, JOBS, LEASES, PODS, Object
 from extender.binding.driver import Driver
 from extender.binding.intents import Intent, Reply
 from extender.binding.outcome import Bound
 from extender.binding.release import release
 from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.config.defaults import QUEUE_LEASE
 from extender.core.queue_outlook import QueueOutlook
 from extender.features.moves.feature import Moves
 from extender.features.moves.settings import MovesSettings
@@ -35,6 +36,7 @@ from tests.extender.world import Crash, Replica, World, drive
 from topology.annotations import keys
 
 TICK_SECONDS: Final = 2.0
+INSTALLED_IN: Final = "default"
 AT_ONCE: Final = MovesSettings.model_validate(
     {"enabled": True, "after": "0s", "betweenMoves": "0s", "namespacePerHour": 1000, "perHour": 1000}
 )
@@ -61,6 +63,7 @@ class MoveSite:
     ) -> None:
         self.nodes = tuple(f"n{number}" for number in range(nodes))
         self.world = World(*self.nodes, machine_name=machine_name)
+        self.world.store.create(LEASES, INSTALLED_IN, {"metadata": {"name": QUEUE_LEASE}, "spec": {}})
         self.random, self.settings = random, settings
         self.seconds = 0.0
         self.recorder = Kept()
@@ -68,7 +71,7 @@ class MoveSite:
         """The pods as they were when they were evicted."""
         self.evicted_at: list[float] = []
         self.read: list[str] = []
-        """Paths of what was read beside the watches and the driver."""
+        """Paths of what was read beside the watches, the driver and the Lease."""
         self.outcomes = Counter[str]()
         """Of all plans, over all planners."""
         self.deaths = 0
@@ -297,6 +300,7 @@ class MoveSite:
             recorder=self.recorder,
             settings=self.settings,
             queue=outlook,
+            namespace=INSTALLED_IN,
         )
         is_here = outlook.is_here
         outlook.is_here = lambda: self.is_leader and is_here()
@@ -321,7 +325,7 @@ class MoveSite:
         http = HttpRequest(request.method, url.path, query, request.content_type, request.body or b"")
         reply = answer(self.world.store, http)
         assert isinstance(reply, HttpReply)
-        if request.method == "GET":
+        if request.method == "GET" and "/leases/" not in request.path:
             self.read.append(url.path)
         if reply.code < 300 and "dryRun" not in query and before:
             self.evicted.append(before)

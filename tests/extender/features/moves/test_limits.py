@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from extender.cluster.objects.gpu_pods import GpuPod, read_gpu_pod
 from extender.cluster.objects.kinds import OwnerReference
-from extender.features.moves.limits import HOUR_SECONDS, MoveLimits, UnderWay
+from extender.features.moves.limits import HOUR_SECONDS, MoveLimits, RecordedMove, UnderWay
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from tests.extender.builders import pod
@@ -38,7 +38,7 @@ def test_an_owner_has_peace_after_a_move() -> None:
     """Another owner of the namespace may go on."""
     counted = limits()
     assert counted.may_move(of("a"), at(0.0))
-    counted.moved(of("a").pod, "other", 0.0)
+    counted.moved(RecordedMove.of(of("a").pod, "other", 0.0))
     assert [counted.may_move(of("a"), at(seconds)) for seconds in (599.0, 600.0)] == [False, True]
     assert counted.may_move(of("b"), at(0.0))
 
@@ -52,7 +52,7 @@ def test_a_namespace_loses_so_many_pods_an_hour_and_gets_room_by_so_many() -> No
     """Both are over after an hour."""
     counted = limits()
     for owner in "ab":
-        counted.moved(of(owner).pod, "greedy", 0.0)
+        counted.moved(RecordedMove.of(of(owner).pod, "greedy", 0.0))
     assert not counted.may_move(of("c"), at(1.0))
     assert counted.may_move(of("c", "other"), at(1.0))
     assert [counted.may_ask(name, 1.0) for name in ("greedy", "modest")] == [False, True]
@@ -64,7 +64,7 @@ def test_no_more_pods_move_in_an_hour_than_the_cluster_allows() -> None:
     """Whatever their namespaces are."""
     counted = limits()
     for number in range(4):
-        counted.moved(of(f"o{number}", f"n{number}").pod, f"for{number}", 0.0)
+        counted.moved(RecordedMove.of(of(f"o{number}", f"n{number}").pod, f"for{number}", 0.0))
     assert not counted.may_ask("new", HOUR_SECONDS - 1)
     assert counted.may_ask("new", HOUR_SECONDS)
 
@@ -88,6 +88,6 @@ def test_two_pods_of_one_owner_do_not_move_together() -> None:
     assert counted.may_move_together([one, two], "for", 0.0)
     assert not counted.may_move_together([one, one], "for", 0.0)
     assert limits(betweenMoves="0s").may_move_together([one, one], "for", 0.0)
-    counted.moved(of("c").pod, "other", 0.0)
+    counted.moved(RecordedMove.of(of("c").pod, "other", 0.0))
     assert not counted.may_move_together([one, two], "for", 0.0)
     assert counted.may_move_together([one], "for", 0.0)

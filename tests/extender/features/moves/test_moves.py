@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from extender.cluster.candidates.holds import Heir, Hold, Holds
 from extender.features.moves.course import RoomPlan
 from extender.features.moves.events import GIVEN_UP, WAITS
 from extender.features.moves.feature import Moves
+from extender.features.moves.limits import RecordedMove
 from extender.features.moves.settings import MovesSettings
 from extender.kubernetes.evictor import EVICTED
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
@@ -217,7 +219,8 @@ async def test_the_limits_count_evictions_and_no_plans(monkeypatch: pytest.Monke
             site.replica.catch_up()
 
         meanwhile(monkeypatch, goes)
-    await site.moves.round()
+    for _ in range(2):
+        await site.moves.round()
     assert bool(evicted(site)) == is_evicted
     assert site.moves.limits.may_ask("default", site.seconds) == (not is_evicted)
 
@@ -228,7 +231,8 @@ async def test_no_pod_is_evicted_whose_owner_has_lost_another_one_since_the_plan
     site.pass_time(3600.0)
     await until_begun(site)
     (moved, _) = site.moves.plans[0].plan.moves[0]
-    site.moves.limits.moved(moved.wanted.pod, "default", site.seconds)
+    sibling = replace(RecordedMove.of(moved.wanted.pod, "default", site.seconds), uid="of a sibling")
+    site.moves.limits.moved(sibling)
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans refused"]) == ([], 1)
 
