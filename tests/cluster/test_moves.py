@@ -1,4 +1,4 @@
-"""Pods move on a real control plane: a kube-scheduler that knows no extender, the Eviction API, budgets and ReplicaSets."""
+"""Pods move on a real control plane: a kube-scheduler that knows no extender, the Eviction API, budgets, ReplicaSets and Jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import Final
 import pytest
 
 from benchmarks.simulated.fleet import fleet, gpu_pod
+from extender.config.defaults import QUEUE_LEASE
 from extender.features.moves.events import WAITS
+from extender.features.moves.record import decode
+from extender.kit.clock import Instant
 from extender.kubernetes.evictor import EVICTED
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import Installation
@@ -37,6 +40,8 @@ SETTINGS: Final = {
     "moves": {"enabled": True, "after": "0s", "betweenMoves": "0s", "perHour": 1000, "namespacePerHour": 1000},
 }
 REPLICA_SETS: Final = "/apis/apps/v1/namespaces/default/replicasets"
+LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
+JOBS: Final = "/apis/batch/v1/namespaces/default/jobs"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 MOVABLE: Final = {keys.MOVABLE: "true", keys.RESTART_COST: "1m"}
 FLEETS, LONG = 2, 100
@@ -46,7 +51,7 @@ FLEETS, LONG = 2, 100
 def rights(installation: Installation) -> Iterator[None]:
     """Give the extender what the chart gives it where pods may move, and let controllers create pods and count budgets."""
     with installation.upgraded("extender.config.queue.enabled=true", "extender.config.moves.enabled=true"):
-        controllers = installation.plane.start_controllers("replicaset-controller,disruption-controller")
+        controllers = installation.plane.start_controllers("replicaset-controller,disruption-controller,job-controller")
         try:
             yield
         finally:
@@ -67,8 +72,8 @@ def moving(installation: Installation) -> Iterator[GpuCluster]:
     finally:
         installation.plane.stop_schedulers()
         extender.stop()
-        for path in (REPLICA_SETS, BUDGETS):
-            installation.plane.admin.delete(path, gracePeriodSeconds="0")
+        for path in (REPLICA_SETS, JOBS, BUDGETS):
+            installation.plane.admin.delete(path, gracePeriodSeconds="0", propagationPolicy="Background")
         sweep(installation.plane.admin, keep=[NAMESPACE])
 
 
@@ -190,6 +195,14 @@ class Fleet:
         assert live == Counter(dict.fromkeys(self.before, 1))
 
 
+def job(name: str, restart_cost: str, **more: Json) -> Json:
+    """Return a Job of one pod with one GPU, which the first failure ends."""
+    annotations = {keys.MOVABLE: "true", keys.RESTART_COST: restart_cost}
+    template = {"metadata": {"annotations": annotations}, "spec": _gated(1)["spec"] | {"restartPolicy": "Never"}}
+    indexed = {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "backoffLimit": 0}
+    return {"metadata": {"name": name}, "spec": {**indexed, "template": template, **more}}
+
+
 def _gated(gpus: int, name: str = "x") -> Json:
     return gpu_pod(name, gpus, schedulerName=PLAIN, schedulingGates=[OURS], terminationGracePeriodSeconds=1)
 
@@ -238,3 +251,45 @@ def test_a_planner_that_is_killed_in_the_middle_of_a_plan_leaves_no_reservation(
             cluster.extender.run()
             eventually(at_work.is_settled, 240, every_seconds=1.0)
             at_work.check_fixed()
+
+
+def test_a_job_counts_no_failure_for_a_pod_that_moves_and_its_next_pod_takes_the_reserved_place(
+    installation: Installation,
+) -> None:
+    """A Job that would count one keeps its pod, though that costs less. A pod that comes between gets no reserved GPU.
+
+    The move is recorded in the queue's Lease, which the extender renews meanwhile.
+    """
+    ignores = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+    with moving(installation) as cluster:
+
+        def pod_of(name: str) -> Json:
+            pods = cluster.api.list(PODS, labelSelector=f"batch.kubernetes.io/job-name={name}")
+            return next((pod for pod in pods if _runs(pod) and "deletionTimestamp" not in pod["metadata"]), {})
+
+        cluster.join(*fleet({"hgx-h100": 2}))
+        cluster.submit(_gated(GPUS_OF_NODE, "full"))
+        old = eventually(partial(cluster.node_of, "full"))
+        cluster.submit(_gated(3, "stays"))
+        cluster.api.post(JOBS, job("ignores", "1m", podFailurePolicy={"rules": ignores}))
+        cluster.api.post(JOBS, job("counts", "0s"))
+        before, stays = eventually(partial(pod_of, "ignores"), 120), eventually(partial(pod_of, "counts"), 120)
+        cluster.delete("full")
+        cluster.submit(_gated(5, "other"))
+        assert eventually(partial(cluster.node_of, "other")) == old
+        cluster.submit(_gated(ROOM, "waits"))
+        eventually(partial(cluster.events, EVICTED), 120, every_seconds=0.01)
+        cluster.submit(_gated(3, "between"))
+        after = eventually(partial(pod_of, "ignores"), 120)
+        assert eventually(partial(cluster.node_of, "waits")) == stays["spec"]["nodeName"]
+        assert (after["metadata"]["uid"] != before["metadata"]["uid"], after["spec"]["nodeName"]) == (True, old)
+        assert pod_of("counts")["metadata"]["uid"] == stays["metadata"]["uid"]
+        status = cluster.api.get(f"{JOBS}/ignores")["status"]
+        assert (status.get("failed", 0), status.get("conditions", [])) == (0, [])
+        assert cluster.node_of("between") is None
+        (lease,) = cluster.api.list(LEASES, fieldSelector=f"metadata.name={QUEUE_LEASE}")
+        moves = decode(lease["metadata"]["annotations"][keys.MOVES], Instant(0.0, 0.0))
+        assert ([move.uid for move in moves], bool(lease["spec"]["holderIdentity"])) == (
+            [before["metadata"]["uid"]],
+            True,
+        )
