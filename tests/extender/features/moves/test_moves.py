@@ -301,26 +301,29 @@ async def test_nobody_moves_before_the_pod_has_waited() -> None:
 
 @pytest.mark.slow
 async def test_flapping_pods_and_impossible_requests_move_no_pod_more_often_than_the_limits_allow() -> None:
-    """A tenant deletes and creates the pods that wait, for hours: each owner moves once an hour, and three pods for it."""
+    """A tenant deletes and creates pods that wait, for two hours: each owner moves once an hour, and three pods for it.
+
+    The planner starts again now and then.
+    """
     hour = {"enabled": True, "after": "0s", "betweenMoves": "1h", "namespacePerHour": 3, "perHour": 60}
-    site = MoveSite(4, Random(2), MovesSettings.model_validate(hour))
+    site = MoveSite(8, Random(2), MovesSettings.model_validate(hour))
     for number, node in enumerate(site.nodes):
         site.replica_set(f"victim-{number}", 1, node)
         site.single(f"fixed-{number}", 4, on=node)
     site.pass_time(3600.0)
-    for number in range(200):
+    for number in range(100):
         site.single(f"w{number}", 4 if number % 3 else 64, **({keys.REQUIRED_AFFINITY: "nvlink"} if number % 2 else {}))
         for _ in range(3):
             await site.tick()
-        if (placed := site.world.find(f"w{number}")) and placed["spec"].get("nodeName"):
-            site.world.set_status(f"w{number}", "Succeeded", "terminated")
-        elif placed:
+        if not site.node_of(f"w{number}"):
             site.world.delete(f"w{number}", 0)
-        site.pass_time(60.0)
+        site.pass_time(66.0)
+        if number % 7 == 0:
+            site.started_anew()
     moments = dict[str, list[float]]()
     for pod, at in zip(site.evicted, site.evicted_at, strict=True):
         moments.setdefault(pod["metadata"]["labels"]["app"], []).append(at)
-    assert moments
     for times in moments.values():
         assert all(later - before >= 3600.0 for before, later in pairwise(times))
-    assert all(sum(at <= other < at + 3600.0 for other in site.evicted_at) <= 3 for at in site.evicted_at)
+    lately = [sum(at <= later < at + 3600.0 for later in site.evicted_at) for at in site.evicted_at]
+    assert max(lately) == 3
