@@ -130,7 +130,7 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class OpenGate:
-    """Remove our scheduling gate and nobody else's, and direct the pod to a node in the same write, for this version of it.
+    """Remove our scheduling gate and nobody else's, and direct and record the pod in the same write, for this version of it.
 
     The pod must have no affinity of its own. Replies `Done(Pod)`, `Conflict`, `Gone`, `Refused`, `NoAnswer`.
     """
@@ -144,6 +144,8 @@ class OpenGate:
     """Whether it may go to no other node; it prefers this one otherwise. Only a new pod undoes that."""
     is_directed: bool = True
     """Whether its affinity says so. Devices that are allocated there say it otherwise."""
+    placement: str = ""
+    """The record of what it has claims on there; empty: the record follows once the pod is bound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ after a fence, and only in the ledger as it was read before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.binding.bind import are_same, record_of
@@ -24,7 +24,8 @@ from extender.cluster.objects.gpu_pods import claims_for, planned_parts, sharing
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.parts import Parts
 from extender.cluster.state import ClusterState
-from topology.annotations.records import Claim
+from topology.annotations import keys
+from topology.annotations.records import Claim, encode_placement
 from topology.errors import PayloadError, RequestError
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -112,6 +113,32 @@ def take_claims_back(state: ClusterState, uids: Sequence[str]) -> Step[bool]:
         if not isinstance((yield from drop_older_claims(state, pod.pod, NOWHERE, _ask)), Done):
             return False
     return True
+
+
+def planned_record(state: ClusterState, pod: Pod, node: str, request: GpuRequest) -> str:
+    """Return the record of what a pod behind our gate has claims on there; empty where it cannot be written before the bind.
+
+    It holds on this node, and until the pod is fenced. So it holds as long as the ledger has the claims.
+    """
+    uid, view = pod.metadata.uid, state.views.get(node)
+    ledger = view.payloads.ledger.value if view else None
+    if view is None or ledger is None:
+        return ""
+    with state.effort.bounded():
+        decision = view.decide_for(uid, request)
+    if not isinstance(decision, Placement):
+        return ""
+    try:
+        record = record_of(view, state.request_of(pod), decision)
+        claims = claims_for(pod, planned_parts(pod, record), sharing_class_of(pod))
+        if {*claims} != {replace(claim, parent="") for claim in view.claims_of(uid)}:
+            return ""
+        fence_mark = (pod.metadata.annotations or {}).get(keys.FENCE, "")
+        return encode_placement(
+            replace(record, ledger_generation=ledger.generation, planned_node=node, planned_fence=fence_mark)
+        )
+    except (RequestError, PayloadError):
+        return ""
 
 
 def _choose(

@@ -224,10 +224,11 @@ def _open_gate(intent: OpenGate) -> Request:
         if intent.is_pinned
         else {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
     )
+    record = {keys.PLACEMENT: intent.placement} if intent.placement else {}
     metadata = {
         "uid": intent.uid,
         "resourceVersion": intent.resource_version,
-        "annotations": {keys.PLANNED: intent.node},
+        "annotations": {keys.PLANNED: intent.node, **record},
     }
     if intent.is_directed:
         spec["affinity"] = {"nodeAffinity": affinity}

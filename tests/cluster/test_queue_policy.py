@@ -80,6 +80,7 @@ TOLERATION = {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSc
 TABLE = [
     Row(EXTENDER, "opens its gate and pins the pod", intended("queued", OpenGate, True)),
     Row(EXTENDER, "opens its gate and prefers a node", intended("queued", OpenGate, False)),
+    Row(EXTENDER, "opens its gate with a record", intended("queued", OpenGate, True, True, '{"v":1}')),
     Row(EXTENDER, "nominates the pod", intended("queued", Nominate)),
     Row(EXTENDER, "evicts the pod", evict("queued")),
     Row(EXTENDER, "opens its gate before others", remove_gates("held", keys.PLAN_GATE)),

@@ -14,13 +14,15 @@ from tests.contract.requests import create, merge, refusal
 from topology.annotations import keys
 
 OURS = {"name": keys.PLAN_GATE}
+RECORD = '{"v":1,"containers":{}}'
 THEIRS = {"name": "kueue.x-k8s.io/admission"}
 TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
 
 
 async def open_gate(api: ApiClient, pod: dict[str, Any], *, is_pinned: bool = True) -> ClientResponse:
     metadata = pod["metadata"]
-    intent = OpenGate(metadata["namespace"], "p", metadata["uid"], metadata["resourceVersion"], "n1", is_pinned)
+    version = metadata["resourceVersion"]
+    intent = OpenGate(metadata["namespace"], "p", metadata["uid"], version, "n1", is_pinned, placement=RECORD)
     request = to_request(intent)
     path = request.path.partition("?")[0]
     body = msgspec.json.decode(request.body or b"")
@@ -28,11 +30,11 @@ async def open_gate(api: ApiClient, pod: dict[str, Any], *, is_pinned: bool = Tr
 
 
 @pytest.mark.parametrize("is_pinned", [True, False], ids=["pinned", "preferred"])
-async def test_gate_node_and_mark_change_in_one_write(api: ApiClient, pods: str, is_pinned: bool) -> None:
+async def test_gate_node_mark_and_record_change_in_one_write(api: ApiClient, pods: str, is_pinned: bool) -> None:
     """The pod goes to that node alone, or prefers it."""
     now = (await open_gate(api, await create(api, pods, schedulingGates=[OURS]), is_pinned=is_pinned)).ok()
     assert not now["spec"].get("schedulingGates")
-    assert now["metadata"]["annotations"] == {keys.PLANNED: "n1"}
+    assert now["metadata"]["annotations"] == {keys.PLANNED: "n1", keys.PLACEMENT: RECORD}
     affinity = now["spec"]["affinity"]["nodeAffinity"]
     if is_pinned:
         assert affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [TERM]

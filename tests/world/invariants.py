@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.simulated.pod_life import has_ended
 from tests.manifests.rendered import SCHEDULER_NAME
+from tests.world.records import record_text
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
 from topology.annotations.records import Observed, PlacementRecord, decode_ledger, decode_observed, decode_placement
@@ -157,8 +158,8 @@ def is_live(pod: Json) -> bool:
 
 
 def placements(pod: Json) -> Iterator[Owned]:
-    """Yield what the pod's placement says; nothing when it has none."""
-    text = _annotation(pod, keys.PLACEMENT)
+    """Yield what the pod's placement says; nothing when it has none that holds."""
+    text = record_text(pod)
     record = _placement(text) if text else PlacementRecord({})
     node, uid = pod["spec"].get("nodeName", ""), pod["metadata"]["uid"]
     if record.memory_gib:

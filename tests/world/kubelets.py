@@ -24,6 +24,7 @@ import structlog
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
 from benchmarks.simulated.pod_life import message, next_status
 from tests.world.in_thread import in_thread
+from tests.world.records import record_text
 from topology.annotations import keys
 from topology.annotations.records import Holder, Observed, Sharer, decode_placement, encode_observed
 from topology.errors import PayloadError
@@ -185,8 +186,8 @@ def holders(pod: Json) -> Iterator[tuple[str, Holder]]:
     """Yield (GPU, holder) for the running containers of a pod that has a placement; of a share a `Sharer`."""
     metadata, status = pod["metadata"], pod["status"]
     try:
-        placement = decode_placement(metadata.get("annotations", {})[keys.PLACEMENT])
-    except (KeyError, PayloadError):
+        placement = decode_placement(record_text(pod) or "")
+    except PayloadError:
         return
     for container in status.get("initContainerStatuses", []) + status.get("containerStatuses", []):
         if "running" in container["state"]:

@@ -42,7 +42,14 @@ _SERVERS_OWN = ("status.conditions", "status.nominatedNodeName")
 """What the API server changes with every Binding."""
 BINDING = _write("pods", annotation(keys.PLACEMENT), NODE_NAME, *_SERVERS_OWN)
 NOMINATION = _write("pods", annotation(keys.NOMINATED), "status.nominatedNodeName")
-OPENING = _write("pods", annotation(keys.PLANNED), "spec.schedulingGates", "spec.affinity", "status.conditions")
+OPENING = _write(
+    "pods",
+    annotation(keys.PLANNED),
+    annotation(keys.PLACEMENT),
+    "spec.schedulingGates",
+    "spec.affinity",
+    "status.conditions",
+)
 EVICTION = _write("pods", "metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds")
 EVICTION_UNBOUND = _write("pods", DELETED)
 """What an eviction makes of a pod that no kubelet has."""

@@ -84,7 +84,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """The GPUs of one pod, as they arrive with its Binding.
+    """The GPUs of one pod, as they arrive with its Binding or, with a plan, before.
 
     Raises `PayloadError` when a container has the same GPU twice.
     """
@@ -104,6 +104,10 @@ class PlacementRecord:
     """Container → GiB that it has of its GPU; empty: the GPUs are the pod's own."""
     limits: Limits | None = None
     """What holds the pod to its shares; `None` for whole GPUs."""
+    planned_node: str = ""
+    """Of a record that was written before the Binding: it holds for a pod that is bound to this node. Empty: with the Binding."""
+    planned_fence: str = ""
+    """The pod's last fence at that moment: after another one the claims may be gone, and the record does not hold any more."""
 
     def __post_init__(self) -> None:
         for name, gpus in self.containers.items():
@@ -203,6 +207,11 @@ class _Bandwidth(Schema):
     measured: bool = False
 
 
+class _PlannedOn(Schema):
+    node: Name
+    fence: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
+
+
 class _Placement(Schema):
     containers: Annotated[
         dict[Name, Annotated[list[Uuid], Field(max_length=MAX_DEVICES)]], Field(max_length=MAX_CONTAINERS)
@@ -213,6 +222,7 @@ class _Placement(Schema):
     nics: Annotated[list[Text], Field(max_length=MAX_NICS)] = Field(default_factory=list)
     memory_gib: Annotated[dict[Name, ShareGib], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=dict)
     limits: Literal["cgroup", "mps", "none"] | None = None
+    planned: _PlannedOn | None = None
 
 
 class _Observed(Schema):
@@ -312,6 +322,9 @@ def encode_placement(record: PlacementRecord) -> str:
         payload["memory_gib"] = dict(sorted(record.memory_gib.items()))
     if record.limits is not None:
         payload["limits"] = record.limits.value
+    if record.planned_node:
+        fence = {"fence": record.planned_fence} if record.planned_fence else {}
+        payload["planned"] = {"node": record.planned_node, **fence}
     if record.nics:
         with suppress(PayloadError):  # it is too long with them, or wrong without them as well
             return write(_Placement, payload | {"nics": list(record.nics)})
@@ -340,6 +353,8 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
         nics=tuple(payload.nics),
         memory_gib=dict(sorted(payload.memory_gib.items())),
         limits=Limits(payload.limits) if payload.limits else None,
+        planned_node=payload.planned.node if payload.planned else "",
+        planned_fence=payload.planned.fence if payload.planned else "",
     )
 
 

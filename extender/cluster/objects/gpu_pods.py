@@ -393,14 +393,20 @@ def _kept(labels: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def read_placement(pod: Pod) -> PlacementRecord | None:
-    """Return the pod's placement record, if it has one that can be read."""
-    text = (pod.metadata.annotations or {}).get(keys.PLACEMENT)
+    """Return the pod's placement record, if it has one that can be read and that holds for the pod as it is."""
+    annotations = pod.metadata.annotations or {}
+    text = annotations.get(keys.PLACEMENT)
     if text is None:
         return None
     try:
-        return decode_placement(text)
+        record = decode_placement(text)
     except PayloadError:
         return None
+    if not record.planned_node:
+        return record
+    # Claims of a pod that is not bound leave a ledger only after a fence: what was planned is claimed until then.
+    is_fenced = annotations.get(keys.FENCE, "") != record.planned_fence
+    return None if is_fenced or pod.spec.node_name != record.planned_node else record
 
 
 def claims_for(pod: Pod, parts: Parts, sharing_class: str = "") -> tuple[Claim, ...]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.binding.intents import Done, Nominate, OpenGate, Refused, Step
-from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
+from extender.binding.planned_claims import PlannedPod, claim_planned, planned_record, take_claims_back
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, read_group
@@ -270,19 +270,20 @@ class StartedUnits:
         return self._learn(reply)
 
     def open(self, uid: str, now: float) -> Step[bool]:
-        """Open the gate of a pod in the version that its claims name, and direct it there; returns whether that is written."""
+        """Open the gate of a pod in the version that its claims name, direct and record it; returns whether that is written."""
         planned, pod = self._planned(uid), self.state.pods.get(uid)
         if planned is None or pod is None or not pod.awaits_plan or not self._is_claimed(planned):
             return False
-        metadata = pod.pod.metadata
+        metadata, node = pod.pod.metadata, planned.assignment.node
         reply = yield OpenGate(
             metadata.namespace,
             metadata.name,
             uid,
             metadata.resource_version,
-            planned.assignment.node,
+            node,
             planned.is_pinned,
             is_directed=not self._is_directed_otherwise(pod),
+            placement=planned_record(self.state, pod.pod, node, planned.assignment.request),
         )
         if self._learn(reply):
             planned.opened_at = now

@@ -31,11 +31,10 @@ from tests.simulation.invariants.paths import Exchange, bind_paths
 from tests.simulation.invariants.registers import Registers
 from tests.simulation.invariants.together import Placed
 from tests.simulation.trace import Trace
-from tests.simulation.wording import annotations_of
 from tests.simulation.world.process import BIND_SECONDS, PAGE_SIZE, Process
 from tests.simulation.world.server import Server
 from tests.simulation.world.wire import Answer
-from topology.annotations import keys
+from tests.world.records import record_text
 from topology.annotations.records import Claim, decode_ledger, decode_placement
 from topology.errors import PayloadError
 
@@ -174,7 +173,8 @@ class Conduct:
         """Return the GPUs of the pod's record; a pod that was bound without one gets it from an extender that adopts the pod."""
         if placed.containers is not None:
             return placed.containers
-        text = annotations_of(self._server.pod(uid)).get(keys.PLACEMENT)
+        pod = self._server.pod(uid)
+        text = record_text(pod) if pod else None
         return decode_placement(text).containers if text else {}
 
     def _check_no(self, args: ExtenderBindingArgs, outcome: NotBound, exchanges: Sequence[Exchange]) -> None:

@@ -36,6 +36,7 @@ from tests.simulation.wording import annotations_of, read_ledger, short
 from tests.simulation.world.hardware import gpu_of, overlap, overlapping
 from tests.simulation.world.scheduler import devices_of, share_of, sharing_class_of
 from tests.simulation.world.server import Server
+from tests.world.records import record_text
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology
 from topology.annotations.records import Claim, Ledger, decode_observed, decode_placement
@@ -179,7 +180,7 @@ class Ownership:
             self._check_claims(after["spec"]["nodeName"])
 
     def _bind(self, pod: Object, *, ours: bool) -> None:
-        uid, node, text = pod["metadata"]["uid"], pod["spec"]["nodeName"], annotations_of(pod).get(keys.PLACEMENT)
+        uid, node, text = pod["metadata"]["uid"], pod["spec"]["nodeName"], record_text(pod)
         containers = dict(decode_placement(text).containers) if text else None
         if ours and (node, uid) in self._lost:
             self._trace.count("a Binding arrived after its claim was taken away by a stranger")

@@ -24,7 +24,7 @@ from tests.simulation.world.scheduler import devices_of, profile_of, share_of
 from tests.simulation.world.server import NAMESPACE, Server
 from tests.simulation.world.wire import Wire
 from tests.world.faults import Fault
-from topology.annotations import keys
+from tests.world.records import record_text
 from topology.annotations.records import Claim, Holder, Sharer, decode_placement
 
 LONG_GRACE = "simulation.gputopo.dev/long-grace"
@@ -230,7 +230,7 @@ def _must_end(pod: Object) -> bool:
 
 
 def _placed(pod: Object) -> frozenset[str] | None:
-    text = annotations_of(pod).get(keys.PLACEMENT)
+    text = record_text(pod)
     if text is None:
         return None
     return frozenset(gpu for gpus in decode_placement(text).containers.values() for gpu in gpus)

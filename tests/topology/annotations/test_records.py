@@ -124,6 +124,16 @@ def test_placement_survives() -> None:
     assert decode_placement(encode_placement(single)) == single
 
 
+def test_placement_of_a_plan_names_its_node_and_the_last_fence() -> None:
+    """Only where it was written before the Binding."""
+    planned = replace(PLACEMENT, planned_node="n1", planned_fence="4711")
+    assert encode_placement(planned).endswith(',"planned":{"node":"n1","fence":"4711"}}')
+    assert decode_placement(encode_placement(planned)) == planned
+    unfenced = replace(planned, planned_fence="")
+    assert encode_placement(unfenced).endswith(',"planned":{"node":"n1"}}')
+    assert decode_placement(encode_placement(unfenced)) == unfenced
+
+
 def test_placement_names_nics_unless_it_would_be_too_long_with_them() -> None:
     """What a pod gets does not depend on whether its NICs can be named."""
     named = replace(PLACEMENT, nics=("mlx5_4", "mlx5_0"))

@@ -17,7 +17,7 @@ from tests.extender.builders import PAIRS, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from topology.annotations import keys
-from topology.annotations.records import decode_ledger
+from topology.annotations.records import decode_ledger, decode_placement
 from topology.effort import finish
 
 LIFE_SECONDS = 60.0
@@ -153,6 +153,18 @@ def test_pods_that_require_something_are_pinned(wants: dict[str, str], is_pinned
     intent, _ = run(started.open("p", 0.0))
     assert isinstance(intent, OpenGate)
     assert (intent.node, intent.is_pinned) == ("n1", is_pinned)
+
+
+def test_a_gate_opens_with_a_record_of_what_the_pod_has_claims_on() -> None:
+    """Its containers start with it, and it costs no write of its own."""
+    state = cluster(node("n1", PAIRS), queued("p", 2))
+    started = begun(state, nominates=False)
+    claim_all(started, state)
+    intent, _ = run(started.open("p", 0.0))
+    assert isinstance(intent, OpenGate)
+    record = decode_placement(intent.placement)
+    claimed = {claim.gpu for claim in state.views["n1"].claims_of("p")}
+    assert ({*record.containers["main"]}, record.planned_node) == (claimed, "n1")
 
 
 def test_members_of_gangs_are_pinned() -> None:
