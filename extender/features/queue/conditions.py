@@ -1,7 +1,7 @@
 """Says on pods why they wait in the queue: the condition `gputopo.dev/Planned`, `False` with a reason, and `True` at last.
 
 It is written when the reason changes, one pod at a time, and to each at most once in ten seconds. The message has the
-place of that moment. Only the first pods of the queue get one. Pods that never waited get none.
+place of that moment. Only the first pods of the queue get one. Pods that are planned within three seconds get none.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.queue.listing import QueueStanding
+from extender.features.queue.waiting import has_waited
 from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock, Instant
 from extender.kit.fair_table import FairTable
@@ -78,7 +79,7 @@ class PlanConditions:
         `waiting` returns the pods without a plan in their order, with their places.
         """
         now = self.clock()
-        due = self._next(waiting(), now.monotonic) if self.may_write else None
+        due = self._next(waiting(), now) if self.may_write else None
         if due is None:
             return
         pod, condition = due
@@ -94,7 +95,7 @@ class PlanConditions:
             log.warning("conditions of queued pods are not written: this extender may not patch pods/status")
 
     def _next(
-        self, waiting: Iterable[tuple[QueueStanding, int | None]], now: float
+        self, waiting: Iterable[tuple[QueueStanding, int | None]], now: Instant
     ) -> tuple[GpuPod, PlanCondition] | None:
         while bound := next(self._bound.items(), None):
             uid, node = bound
@@ -102,7 +103,7 @@ class PlanConditions:
             pod = self.state.pods.get(uid)
             if pod is None or not pod.waits_for_plan:
                 continue
-            if self._is_quiet(pod, now):
+            if self._is_quiet(pod, now.monotonic):
                 self._bound.put(uid, node)
                 break
             return pod, PlanCondition(is_planned=True, reason=PLANNED, message=f"bound to {node}")
@@ -112,9 +113,10 @@ class PlanConditions:
                 return pod, PlanCondition.of(standing, place)
         return None
 
-    def _is_due(self, pod: GpuPod, now: float) -> bool:
+    def _is_due(self, pod: GpuPod, now: Instant) -> bool:
         """Whether it may be written to: a write makes another version of the pod, which claims would have to follow."""
-        return not (self._is_quiet(pod, now) or self.state.may_be_claimed_on(pod.uid))
+        may_be_written = has_waited(pod.pod, now) and not self._is_quiet(pod, now.monotonic)
+        return may_be_written and not self.state.may_be_claimed_on(pod.uid)
 
     def _is_quiet(self, pod: GpuPod, now: float) -> bool:
         return (self._quiet_until.get(pod.uid) or 0.0) > now

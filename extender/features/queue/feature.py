@@ -341,13 +341,12 @@ class Queue(Feature):
         self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
         waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
         self.metrics.show(BY_NAMESPACE, by_largest(waiting))
-        for standing, place in islice(self._not_planned(), EVENTS_AT_ONCE):
-            pod = standing.pod
-            self.recorder.record(events.queued(PodName.of(pod), place, standing.why, standing.words))
+        for event in events.of_waiting(islice(self._not_planned(), EVENTS_AT_ONCE), self.clock()):
+            self.recorder.record(event)
 
     def _not_planned(self) -> Iterator[tuple[QueueStanding, int | None]]:
         """Yield the pods without a plan in their order, with their places."""
-        placed = listing.with_places(self.state, self._in_order())
+        placed = listing.with_places(self.state, self._in_order()) if self.reasons else ()
         return ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
 
     def _without_room(self) -> Iterator[str]:
@@ -356,10 +355,10 @@ class Queue(Feature):
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:
             self.metrics.count(GANGS)
-        for assignment in start.assignments:
+        for _ in start.assignments:
             self.metrics.count(PODS, "planned")
-            pod = PodName.of_metadata(assignment.pod.metadata)
-            self.recorder.record(events.planned(pod, assignment.node, len(start.assignments)))
+        for event in events.of_start(start, self.reasons, self.clock()):
+            self.recorder.record(event)
 
     async def _carry_out(self, to_nominate: Sequence[str]) -> None:
         """Write what is to be written, and of many pods some after the others."""

@@ -13,6 +13,7 @@ from typing import Final
 from extender.cluster.candidates.groups import key_of
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of, owner_of, priority_of
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.planner import QueuePlan, Wait
@@ -23,6 +24,8 @@ from topology.effort import Search
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest, Location
 
+QUIET_SECONDS: Final = 3.0
+"""A pod that is planned within this time of its creation gets neither events nor a condition: each is a write."""
 READ_AT_ONCE: Final = 32
 """Pods, in one step: about a millisecond."""
 
@@ -160,6 +163,11 @@ def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
         member.pod.metadata.uid: _IN_VAIN[wait] for key, wait in plan.waits.items() for member in units[key].members
     }
     return waits | {**queue.not_planned}
+
+
+def has_waited(pod: Pod, now: Instant) -> bool:
+    """Whether a pod has waited for so long that it is told why."""
+    return now.age_seconds(pod.metadata.creation_timestamp) >= QUIET_SECONDS
 
 
 def key_of_unit(pod: GpuPod, group: GroupRequest | None) -> str:

@@ -10,6 +10,7 @@ from extender.cluster.objects.kinds import Pod, PodCondition
 from extender.cluster.state import ClusterState
 from extender.features.queue.conditions import FIRST, QUIET_SECONDS, PlanCondition, PlanConditions, to_request
 from extender.features.queue.listing import QueueStanding
+from extender.features.queue.waiting import QUIET_SECONDS as QUIET_AT_FIRST
 from extender.features.queue.waiting import NotPlanned, WaitReason
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
@@ -41,7 +42,7 @@ class Written:
     def __init__(self, state: ClusterState, status: int | None = 200) -> None:
         self.sent = list[Request]()
         self.seconds = 0.0
-        self.conditions = PlanConditions(state, self._send, lambda: at(self.seconds))
+        self.conditions = PlanConditions(state, self._send, lambda: at(QUIET_AT_FIRST + self.seconds))
         self._status = status
 
     async def next(self, pods: Waiting, seconds: float = 0.0) -> str:
@@ -80,6 +81,13 @@ async def test_it_is_written_again_when_the_reason_changes_and_not_too_soon() ->
     kept = NotPlanned(WaitReason.RESERVED, "kept")
     assert await written.next(waiting(state, kept), QUIET_SECONDS - 1) == ""
     assert await written.next(waiting(state, kept), QUIET_SECONDS) == "p"
+
+
+async def test_a_pod_that_has_just_come_has_none() -> None:
+    """It may be planned before anybody reads it, and each condition is a write."""
+    state = cluster(node("n1", PAIRS), queued("p"))
+    written = Written(state)
+    assert [await written.next(waiting(state), seconds) for seconds in (-1.0, 0.0)] == ["", "p"]
 
 
 async def test_only_the_first_pods_of_a_long_queue_have_it() -> None:
