@@ -92,6 +92,8 @@ def test_a_gang_is_bound_where_it_is_planned_and_only_when_it_is_complete(queue:
     nodes = [queue.node_of(name) for name in names]
     assert nodes == planned(queue, *names)
     assert sorted(Counter(nodes).values()) == [2, 2]
+    gpus = [gpu for name in names for gpu in queue.placement(name).containers["main"]]
+    assert len({*gpus}) == len(gpus) == 16, "records come with the opened gates, or with the Binding"
 
 
 def test_a_gang_without_room_waits_whole_and_starts_when_a_pod_ends(queue: GpuCluster, scheduler: str) -> None:

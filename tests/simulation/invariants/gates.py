@@ -74,14 +74,15 @@ class Gates:
             self._trace.violation("GANG", f"the gate of {metadata['name']} is open, and {without} have no claims")
 
     def _check_kept(self, node: str, before: Ledger | None, after: Ledger | None) -> None:
-        """KEPT; a bind that a policy refuses drops its claim."""
+        """KEPT; a bind that is refused for good drops its claim."""
         if before is None or after is None or self._ownership.spoiled:
             return
+        refused = self._server.forbidden | self._server.refused
         for uid in {claim.uid for claim in before.claims} - {claim.uid for claim in after.claims}:
             pod = self._server.pod(uid)
             if pod is None or has_ended(pod) or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
                 continue
-            if pinned_to(pod) == node and pod["metadata"]["name"] not in self._server.forbidden:
+            if pinned_to(pod) == node and pod["metadata"]["name"] not in refused:
                 self._trace.violation("KEPT", f"{uid} is pinned to {node}, and has lost its claims there")
 
     def _places(self, members: list[Object]) -> Iterator[tuple[str, bool]]:

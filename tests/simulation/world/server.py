@@ -31,6 +31,8 @@ class Server:
         self.ears: list[Ear] = []
         self.forbidden: set[str] = set()
         """Names of pods that a policy of somebody else lets nobody bind."""
+        self.refused: set[str] = set()
+        """Names of pods of which a Binding was refused for good, out of nowhere."""
         self._note = note
         self._writer = "setup"
         self.store.subscribe(self._changed)
@@ -55,7 +57,12 @@ class Server:
 
     def is_forbidden(self, request: HttpRequest) -> bool:
         """Whether the policy refuses the request."""
-        return request.path.endswith("/binding") and request.path.split("/")[-2] in self.forbidden
+        return _bound_by(request) in self.forbidden
+
+    def refuse(self, request: HttpRequest) -> None:
+        """Take note of a request that was refused for good, out of nowhere."""
+        if name := _bound_by(request):
+            self.refused.add(name)
 
     def pods(self) -> tuple[Object, ...]:
         """Return all pods as they are now."""
@@ -79,3 +86,8 @@ class Server:
         self._note(self._writer, words(change))
         for ear in self.ears:
             ear(self._writer, change)
+
+
+def _bound_by(request: HttpRequest) -> str:
+    """Return the name of the pod that a request binds; empty: it binds none."""
+    return request.path.split("/")[-2] if request.path.endswith("/binding") else ""

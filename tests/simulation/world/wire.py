@@ -60,6 +60,8 @@ class Wire:
             out += random.uniform(0.0, _LONGEST_SECONDS / 2)
             back += random.uniform(0.0, _LONGEST_SECONDS / 2)
         fate = FATES[fault] if fault else Fate()
+        if fault is RequestFault.INVALID:
+            self._server.refuse(request)
         if fate.arrivals:
             loop.call_later(out, self._arrive, request, told, back, fate)
         else:
