@@ -6,7 +6,7 @@ claims in the ledger of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import count
@@ -56,9 +56,11 @@ _ledger = lru_cache(1024)(decode_ledger)
 class World:
     """The API server, with nodes of two GPUs and an empty ledger unless said otherwise."""
 
-    def __init__(self, *nodes: str, machine_name: str = "rtx-3090-2", ledgers: bool = True) -> None:
+    def __init__(
+        self, *nodes: str, machine_name: str = "rtx-3090-2", ledgers: bool = True, kinds: Sequence[ApiResource] = ()
+    ) -> None:
         uids = count(1)
-        self.store = ObjectStore(new_uid=lambda: f"uid-{next(uids)}")
+        self.store = ObjectStore(new_uid=lambda: f"uid-{next(uids)}", kinds=kinds)
         self.machine_name = machine_name
         self.ledgers = ledgers
         self.looks = 0

@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.simulated.double.eviction import evict
 from benchmarks.simulated.double.patch import json_patch, merge_patch, strategic_merge_patch
-from benchmarks.simulated.double.resources import POD_LOG, PODS, RESOURCES, ApiResource, Object
+from benchmarks.simulated.double.resources import POD_LOG, PODS, ApiResource, Object
 from benchmarks.simulated.double.selectors import Selector, selector
 from benchmarks.simulated.double.status import StatusError, bad_request, success, unsupported_patch
 from benchmarks.simulated.double.store import ObjectStore, Watch
@@ -65,7 +65,7 @@ class _Target:
 def answer(store: ObjectStore, request: HttpRequest) -> Reply | TextBody | Stream:
     """Carry out one request; a refusal is a reply like any other."""
     try:
-        target = _target(request.path)
+        target = _target(store, request.path)
         if target.name:
             return _on_object(store, target, request)
         return _on_collection(store, target, request)
@@ -73,7 +73,7 @@ def answer(store: ObjectStore, request: HttpRequest) -> Reply | TextBody | Strea
         return Reply(error.code, error.status)
 
 
-def _target(path: str) -> _Target:
+def _target(store: ObjectStore, path: str) -> _Target:
     match [part for part in path.split("/") if part]:
         case ["api", version, *rest]:
             root = f"api/{version}"
@@ -85,7 +85,7 @@ def _target(path: str) -> _Target:
     if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource, *beyond = [*rest, "", "", ""][: max(3, len(rest))]
-    resource = RESOURCES.get((root, plural))
+    resource = store.resources.get((root, plural))
     if resource is None or beyond or subresource not in _SUBRESOURCES:
         raise StatusError(404, "NotFound", "the server could not find the requested resource")
     return _Target(resource, namespace, name, subresource)

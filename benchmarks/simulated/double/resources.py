@@ -51,7 +51,5 @@ JOBS = ApiResource("apis/batch/v1", "jobs", "Job")
 POD_LOG = "simulation.gputopo.dev/log"
 """On a pod: what its containers have printed."""
 
-RESOURCES: Mapping[tuple[str, str], ApiResource] = {
-    (resource.root, resource.plural): resource
-    for resource in (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS, CONFIG_MAPS, JOBS)
-}
+RESOURCES = (PODS, NODES, NAMESPACES, EVENTS, LEASES, BUDGETS, CONFIG_MAPS, JOBS)
+"""Of every cluster; a store may have more kinds."""

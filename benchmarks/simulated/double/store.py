@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from benchmarks.simulated.double import rules
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NAMESPACES, PODS, ApiResource, Object
+from benchmarks.simulated.double.resources import NAMESPACES, PODS, RESOURCES, ApiResource, Object
 from benchmarks.simulated.double.selectors import Selector, everything
 from benchmarks.simulated.double.status import already_exists, bad_request, expired, not_found
 
@@ -54,8 +54,14 @@ class ObjectStore:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
         history_limit: int = 200_000,
+        kinds: Iterable[ApiResource] = (),
     ) -> None:
-        """Start with two namespaces, `default` and `kube-system`; keep at least the last `history_limit` changes."""
+        """Start with two namespaces, `default` and `kube-system`; keep at least the last `history_limit` changes.
+
+        `kinds` are served as well as `RESOURCES`.
+        """
+        self.resources = {(kind.root, kind.plural): kind for kind in (*RESOURCES, *kinds)}
+        """By root and plural of their paths."""
         self._now = now
         self._new_uid = new_uid
         self._history_limit = history_limit

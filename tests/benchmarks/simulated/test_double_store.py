@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.simulated.double.api import HttpRequest, Reply, answer
 from benchmarks.simulated.double.patch import merge_patch
-from benchmarks.simulated.double.resources import NODES, PODS, Object
+from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
 from benchmarks.simulated.double.selectors import everything, selector
 from benchmarks.simulated.double.status import StatusError
 from benchmarks.simulated.double.store import ObjectStore, Watch
@@ -41,6 +42,14 @@ def test_clock_and_uids_come_from_outside() -> None:
     first, second = (store().create(NODES, "", node("n")) for _ in range(2))
     assert first == second
     assert first["metadata"]["creationTimestamp"] == "2026-01-01T12:00:00Z"
+
+
+def test_a_kind_that_one_store_serves_is_unknown_to_the_next() -> None:
+    """Or what a test adds would decide how another one ends in the same process."""
+    claims = ApiResource("apis/resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+    request = HttpRequest("GET", f"/{claims.root}/{claims.plural}", {}, "", b"")
+    replies = [answer(cluster, request) for cluster in (store(kinds=[claims]), store())]
+    assert [reply.code for reply in replies if isinstance(reply, Reply)] == [200, 404]
 
 
 def test_versions_are_dense() -> None:

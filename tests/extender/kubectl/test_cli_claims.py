@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
-from benchmarks.simulated.double.resources import LEASES, NAMESPACES, RESOURCES, ApiResource
+from benchmarks.simulated.double.resources import LEASES, NAMESPACES, ApiResource
 from benchmarks.simulated.double.server import ApiServer, Faultless
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join
@@ -42,19 +41,12 @@ class Refusing(Faultless):
         return await handler(request)
 
 
-@pytest.fixture
-def dra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the API server have ResourceClaims."""
-    for resource in (CLAIMS, SLICES):
-        monkeypatch.setitem(RESOURCES, (resource.root, resource.plural), resource)
-
-
 @asynccontextmanager
 async def cluster(
-    tmp_path: Path, *claims: Json, faults: Faultless | None = None
+    tmp_path: Path, *claims: Json, faults: Faultless | None = None, kinds: Sequence[ApiResource] = (CLAIMS, SLICES)
 ) -> AsyncIterator[tuple[Run, ObjectStore]]:
     """Start an API server with these claims and a node of four GPUs, and return how to run `claims` there."""
-    store = ObjectStore(now=lambda: BEGAN)
+    store = ObjectStore(now=lambda: BEGAN, kinds=kinds)
     devices = [gpu(minor, device.uuid) for minor, device in enumerate(HERE.topology.gpus)]
     async with ApiServer(store, faults=faults) as server, ApiClient(server.url) as api:
         await join(api, [HERE])
@@ -83,7 +75,6 @@ def waiting(name: str, *requests: Json, pod: str) -> Json:
     return item
 
 
-@pytest.mark.usefixtures("dra")
 async def test_each_claim_of_our_class_has_a_row_in_the_order_of_names(tmp_path: Path) -> None:
     """A GPU is named by its index, or as its device where no ResourceSlice has it. Claims of other classes are not shown."""
     ways = {"name": "gpus", "firstAvailable": [alternative(4, "large"), alternative(2, "small")]}
@@ -122,7 +113,6 @@ def test_a_claim_that_is_being_deleted_says_so_whatever_it_holds() -> None:
     assert state_of(read_claim(item)) == "deleting"
 
 
-@pytest.mark.usefixtures("dra")
 async def test_claims_that_nobody_plans_are_a_no(tmp_path: Path) -> None:
     """They are listed; with a planner, and where none waits, the answer is a yes."""
     async with cluster(tmp_path, waiting("a", exactly(), pod="waits")) as (run, store):
@@ -140,7 +130,6 @@ async def test_claims_that_nobody_plans_are_a_no(tmp_path: Path) -> None:
     assert (none.exit_code, none.stdout) == (0, "no ResourceClaim of gpus.gputopo.dev\n")
 
 
-@pytest.mark.usefixtures("dra")
 async def test_who_may_not_list_claims_hears_which_rights_are_needed(tmp_path: Path) -> None:
     """It is an error, not an empty list."""
     async with cluster(tmp_path, faults=Refusing()) as (run, _):
@@ -151,7 +140,7 @@ async def test_who_may_not_list_claims_hears_which_rights_are_needed(tmp_path: P
 async def test_an_api_server_without_claims_and_a_snapshot_say_so(tmp_path: Path) -> None:
     """Neither can hold a claim that waits."""
     (tmp_path / "empty.json").write_text('{"kind": "List", "items": []}')
-    async with cluster(tmp_path) as (run, _):
+    async with cluster(tmp_path, kinds=()) as (run, _):
         old = await run()
         snapshot = await run("--snapshot", str(tmp_path / "empty.json"))
     assert (old.exit_code, snapshot.exit_code) == (2, 2)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.simulated.double.resources import NODES, PODS, RESOURCES, ApiResource, Object
+from benchmarks.simulated.double.resources import NODES, PODS, ApiResource, Object
 from benchmarks.simulated.double.selectors import everything
 from benchmarks.simulated.double.store import Watch
 from extender.binding.driver import Driver
@@ -115,9 +115,8 @@ class ClaimSite:
     """Nodes of four GPUs, and one planner at a time."""
 
     def __init__(self, nodes: int, random: Random) -> None:
-        RESOURCES.setdefault((CLAIMS.root, CLAIMS.plural), CLAIMS)  # type: ignore[attr-defined]
         self.names = [f"n{number}" for number in range(nodes)]
-        self.world = World(*self.names, machine_name="dgx-a100")
+        self.world = World(*self.names, machine_name="dgx-a100", kinds=(CLAIMS,))
         self.random = random
         self.seconds = 0.0
         self.deaths = self.undone = 0
