@@ -26,6 +26,7 @@ from extender.cluster.ownership.fences import Fences
 from extender.cluster.ownership.first_reports import FirstReports
 from extender.cluster.ownership.later_reports import LaterReports
 from extender.cluster.sums import Sums
+from topology.annotations import keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ class Views:
             agent_is_ready=self._sources.agents.is_ready(name),
             agent_restarts=self._sources.agents.restarts(name),
             is_left_to_dra=self._is_mapped_to_dra and not is_offered and not by_claim,
+            is_for_claims_alone=not by_claim and self._is_for_claims_alone(cached),
             by_claim=by_claim,
             free_cpu_milli=self._sources.cpu.free_milli(cached.node),
             signs=cached.signs,
@@ -154,6 +156,10 @@ class Views:
             paused=cached.paused,
             set_aside=why_set_aside(cached.node, self._tolerated),
         )
+
+    def _is_for_claims_alone(self, cached: KnownNode) -> bool:
+        doors = (self._resource, keys.SHARE_RESOURCE, keys.MIG_PREFIX)
+        return self._sources.claims.slices.has(cached.name) and cached.node.offers_none_of(doors)
 
     def _index_claims(self, name: str, before: NodeView | None, view: NodeView | None) -> None:
         old = {claim.uid for claim, _ in before.claims} if before else set()

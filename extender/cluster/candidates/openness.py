@@ -26,6 +26,7 @@ AGENT_SILENT = "GPU agent has not reported for too long"
 PLUGIN_NOT_READY = "GPU device plugin is not ready"
 NONE_WHOLE = "GPU device plugin offers no whole GPU of the node"
 BY_DRA = "GPUs of the node are handed out by DRA"
+FOR_CLAIMS_ALONE = "GPUs of the node are published for ResourceClaims alone"
 NOT_BY_CLAIM = "GPUs of the node are not handed out by DRA"
 UNKNOWN_DEVICE = "a ResourceClaim holds a device, and nobody tells which GPU that is"
 CLAIMS_UNHEARD = "ResourceClaims for the node's GPUs are not known just now"
@@ -44,6 +45,7 @@ _REMEDIES = (
     (PLUGIN_NOT_READY, "kubectl gputopo node tells why"),
     (NONE_WHOLE, "kubectl gputopo node tells how it offers them; shared ones are not served"),
     (BY_DRA, "a device plugin has to offer them, or the pod to ask by a ResourceClaim"),
+    (FOR_CLAIMS_ALONE, "a device plugin has to offer them, or the extender to allocate claims (`dra.enabled`)"),
     (NOT_BY_CLAIM, "its DRA driver has to publish them, and no device plugin to offer them"),
     (UNKNOWN_DEVICE, "its DRA driver has to publish the UUID; kubectl gputopo node names claim and device"),
     (CLAIMS_UNHEARD, "the extender has to hear of them again; see its log"),
@@ -74,6 +76,8 @@ class Surroundings:
     """It was ready less than a minute ago."""
     is_left_to_dra: bool = False
     """A DeviceClass maps our resource, and no device plugin offers it there: kube-scheduler allocates devices itself."""
+    is_for_claims_alone: bool = False
+    """Its GPUs are published as devices of DRA, no device plugin offers them, and nobody here allocates claims."""
     by_claim: bool = False
     """No device plugin offers its GPUs, and a feature allocates ResourceClaims for them."""
     free_cpu_milli: int | None = None
@@ -96,6 +100,7 @@ def why_closed(
         _closed_by_itself(node, payloads, holdings, surroundings)
         or surroundings.paused
         or (BY_DRA if surroundings.is_left_to_dra else None)
+        or (FOR_CLAIMS_ALONE if surroundings.is_for_claims_alone else None)
         or _closed_by_claims(payloads, surroundings.dra)
         or _closed_by_agent(payloads, surroundings)
         or (UNKNOWN_GPUS if any(holding.hidden is None for holding in holdings) else None)

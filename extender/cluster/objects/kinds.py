@@ -247,6 +247,13 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
         return (self.status.allocatable or {}).get(resource, "0") != "0"
 
+    def offers_none_of(self, beginnings: tuple[str, ...]) -> bool:
+        """Whether the node says what is allocatable, and nothing of it has a name that begins so."""
+        offered = self.status.allocatable
+        return offered is not None and not any(
+            name.startswith(beginnings) and amount != "0" for name, amount in offered.items()
+        )
+
 
 def bare(node: Node) -> Node:
     """Return a node with the one condition that decides, and the taints that do, without the words of others.

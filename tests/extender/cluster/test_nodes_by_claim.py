@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from extender.cluster.candidates.openness import BY_DRA, NOT_BY_CLAIM
+from extender.cluster.candidates.openness import BY_DRA, FOR_CLAIMS_ALONE, NOT_BY_CLAIM
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice, waiting
 from tests.extender.builders import claim, cluster, free, gpus, node, pod
+from topology.annotations import keys
 from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import Placement, Rejection
@@ -95,6 +97,30 @@ def test_the_standing_changes_with_the_claim() -> None:
     assert [each for _, each in state.views["n1"].claims] == [Standing.CLAIMED]
     state.claims.deleted(ours)
     assert [each for _, each in state.views["n1"].claims] == [Standing.FREE]
+
+
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        ({"cpu": "8"}, FOR_CLAIMS_ALONE),
+        ({keys.GPU_RESOURCE: "0"}, FOR_CLAIMS_ALONE),
+        ({keys.GPU_RESOURCE: "8"}, None),
+        ({keys.GPU_RESOURCE: "0", keys.SHARE_RESOURCE: "40"}, None),
+        ({keys.GPU_RESOURCE: "0", keys.MIG_PREFIX + "1g.5gb": "7"}, None),
+        (None, None),
+    ],
+)
+def test_without_a_feature_a_node_is_closed_that_offers_gpus_by_its_driver_alone(
+    offered: dict[str, str] | None, why: str | None
+) -> None:
+    """No pod of ours can run there; a node that says nothing of what it offers stays open."""
+    state = published()
+    state.claims.allocated_here = None
+    before = node(status=OBSERVED, version=2)
+    whole = [GpuStatus(uuid) for uuid in gpus("n1", *range(8))]
+    before.metadata.annotations[keys.STATUS] = encode_status(NodeGpuStatus(1, tuple(whole)))  # type: ignore[index]
+    state.nodes.changed(replace(before, status=replace(before.status, allocatable=offered)))
+    assert state.views["n1"].shape.closed == why
 
 
 def test_without_a_feature_there_are_no_such_nodes() -> None:
