@@ -6,7 +6,7 @@ where it shares kube-scheduler's account; where it has not, pods tell (`extended
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -46,17 +46,25 @@ class DeviceClasses:
 
     async def check(self) -> None:
         """Check once; an answer that says nothing leaves what is known."""
-        try:
-            status, body = await self._send(Request("GET", PATH))
-            classes = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
-        except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        classes = await read_device_classes(self._send)
+        if classes is None:
             return
-        if status not in (200, 404):  # 404: the API server knows of no DRA
-            return
-        names = (item.metadata.name for item in classes if item.spec.extended_resource_name == self._resource)
+        names = (name for name, resource in classes.items() if resource == self._resource)
         before, self.mapping = self.mapping, next(names, None)
         if (self.mapping is None) == (before is None):
             return
         self._tell(self.mapping is not None)
         if self.mapping:
             log.warning("a DeviceClass maps our resource: nodes without a device plugin are closed", name=self.mapping)
+
+
+async def read_device_classes(send: Send) -> Mapping[str, str | None] | None:
+    """Return the resource that each DeviceClass maps, if any; `None` where the answer says nothing."""
+    try:
+        status, body = await send(Request("GET", PATH))
+        classes = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
+    except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if status not in (200, 404):  # 404: the API server knows of no DRA
+        return None
+    return {item.metadata.name: item.spec.extended_resource_name for item in classes}

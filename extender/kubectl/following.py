@@ -13,7 +13,8 @@ from extender.cluster.objects.devices import CLAIMS_PATH, SLICES_PATH, SLICES_SE
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
-from extender.kubectl.claim_holdings import recognise
+from extender.core.device_classes import read_device_classes
+from extender.kubectl.claim_holdings import recognise, say_what_is_not_known
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.reflector import Reflector, Unavailable
@@ -76,6 +77,7 @@ async def _keep_printing(
 ) -> NoReturn:
     await asyncio.gather(*(reflector.synced.wait() for reflector in reflectors))
     state.claims.hear(True)
+    say_what_is_not_known(state)
     while True:
         printed.print(lambda: show(state))
         await asyncio.sleep(_SECONDS)
@@ -91,7 +93,7 @@ async def _add_devices(reflectors: list[Reflector[Any]], api: KubeApi, state: Cl
         state.claims.trouble = NO_RIGHT if error.denied else None
         return
     slices, claims = state.claims.slices, state.claims
-    recognise(claims)
+    recognise(state, await read_device_classes(api.send))
     reflectors.append(Reflector("resourceslices", all_slices, ResourceSlice, slices, peers=reflectors))
     reflectors.append(
         Reflector("resourceclaims", all_claims, ResourceClaim, claims, keep=claims.keep, peers=reflectors)

@@ -22,10 +22,11 @@ from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config.defaults import SCHEDULER_NAME
+from extender.core.device_classes import read_device_classes
 from extender.inspect.control_plane import ControlPlane
 from extender.kit.clock import Instant
 from extender.kubectl import extender_client
-from extender.kubectl.claim_holdings import holdings_of, recognise
+from extender.kubectl.claim_holdings import holdings_of, recognise, say_what_is_not_known
 from extender.kubectl.control_plane import read_control_plane
 from extender.kubectl.eviction import NoSuchPods, PodName, without
 from extender.kubectl.extender_client import ExtenderUnavailable
@@ -84,6 +85,7 @@ class StateSource:
             state = ask(read_state(self.place, self._empty(), gone))
         except NoSuchPods as error:
             fail(str(error))
+        say_what_is_not_known(state)
         until = time.monotonic() + APPRAISE_SECONDS
         for _ in state.values.appraise():
             if time.monotonic() > until:
@@ -177,7 +179,7 @@ async def read_state(place: Kubeconfig | Snapshot, state: ClusterState, gone: Co
     nodes, pods = without(snapshot.nodes, snapshot.pods, gone) if gone else (snapshot.nodes, snapshot.pods)
     state.nodes.replaced(nodes)
     feed.replaced(pods)
-    recognise(state.claims)
+    recognise(state, snapshot.device_classes)
     state.claims.slices.replaced(snapshot.slices)
     state.claims.replaced(snapshot.claims)
     state.claims.hear(True)
@@ -193,7 +195,9 @@ async def read_cluster(config: Kubeconfig, keep: Callable[[Pod], Pod | None] = l
             list_objects(api.resource("/api/v1/pods"), decoder(PodAsListed), keep),
         )
         claims, slices, trouble = await _read_devices(api)
-    return Snapshot(nodes.objects, pods.objects, time.time(), config.namespace, claims, slices, trouble)
+        classes = await read_device_classes(api.send)
+    taken = time.time()
+    return Snapshot(nodes.objects, pods.objects, taken, config.namespace, claims, slices, trouble, classes)
 
 
 async def _read_devices(api: KubeApi) -> tuple[list[ResourceClaim], list[ResourceSlice], str | None]:

@@ -12,6 +12,7 @@ import gzip
 import sys
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -83,6 +84,7 @@ class _File(msgspec.Struct):
     taken: float | None = None
     use: AgentReadings | None = None
     control_plane: dict[str, Any] | None = None
+    device_classes: dict[str, str | None] | None = None
 
     @property
     def kind_of_all(self) -> str:
@@ -106,6 +108,8 @@ class Snapshot:
     """Of NVIDIA's driver, where they may be read."""
     claims_trouble: str | None = None
     """Why these could not be read."""
+    device_classes: Mapping[str, str | None] | None = None
+    """The resource that each DeviceClass maps, if any; `None`: they were not read."""
     use: AgentReadings | None = None
     """What GPUs do; `None` where the agents were not asked."""
     control_plane: ControlPlane | None = None
@@ -124,7 +128,16 @@ class Snapshot:
         except (ValueError, BrokenStream, EOFError, RecursionError, zlib.error) as error:
             raise Unreadable(f"{file}: no snapshot of a cluster: {' '.join(str(error).split())}") from error
         taken = time.time() if document.taken is None else document.taken
-        return cls(nodes, pods, taken, claims=claims, slices=slices, use=document.use, control_plane=plane)
+        return cls(
+            nodes,
+            pods,
+            taken,
+            claims=claims,
+            slices=slices,
+            device_classes=document.device_classes,
+            use=document.use,
+            control_plane=plane,
+        )
 
     def write(self, file: Path) -> None:
         """Write it, to standard output where `file` is `-`; raises `Unreadable`."""
@@ -133,6 +146,8 @@ class Snapshot:
         answers: dict[str, Any] = {"use": self.use.bare} if self.use else {}
         if self.control_plane:
             answers["control_plane"] = self.control_plane.model_dump()
+        if self.device_classes is not None:
+            answers["device_classes"] = self.device_classes
         document = {"apiVersion": "v1", "kind": "List", "taken": self.taken, **answers, "items": items}
         text = gzip.compress(msgspec.json.encode(document), mtime=int(self.taken))
         try:

@@ -18,6 +18,7 @@ from extender.cluster.objects.kinds import Node, NodeCondition, Pod
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
 from extender.config.health_words import HealthWord, WordKind
+from extender.features.dra.claim_spec import OUR_CLASS
 from extender.inspect.status import Finding, Status, status
 from extender.kubectl.claim_holdings import recognise
 from extender.telemetry.gauges import gauges_of
@@ -170,7 +171,7 @@ def test_a_node_whose_gpus_a_dra_driver_publishes_needs_no_device_plugin() -> No
 
     def findings_with(of_node: Node, *slices: ResourceSlice) -> tuple[Finding, ...]:
         state = ClusterState()
-        recognise(state.claims)
+        recognise(state, {OUR_CLASS: None})
         state.claims.slices.replaced(slices)
         state.claims.hear(True)
         return status(cluster(of_node, into=state)).findings
