@@ -1,7 +1,8 @@
-"""`--extender auto`: finds the extender of the kube-scheduler that leads, and reaches it with `kubectl port-forward`.
+"""`--extender auto`: finds the extender that decides, and reaches it with `kubectl port-forward`.
 
 An extender listens on loopback in the pod of its kube-scheduler, where nothing else reaches it. All extenders know the cluster,
-but only that of the leading kube-scheduler holds GPUs for pods that are being bound.
+but only that of the leading kube-scheduler holds GPUs for pods that are being bound. Without a kube-scheduler of ours it is the
+extender that plans the queue.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.config.defaults import QUEUE_LEASE
 from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -26,25 +29,16 @@ from extender.kubernetes.rest import Request, words_of
 
 AUTO: Final = "auto"
 """In the place of a URL."""
-PORT: Final = 8888
-"""The chart's `extender.port`."""
+PORT: Final = "extender"
+"""The name of the extender's port, in a pod of the chart."""
 FORWARD_SECONDS: Final = 15.0
 """Within which kubectl says where it listens."""
 _SELECTOR: Final = "app.kubernetes.io/name=gputopo,app.kubernetes.io/component in (scheduler,extender)"
 _COMPONENT: Final = "app.kubernetes.io/component"
+_TLS: Final = "tls"
+"""The volume with the certificate, in a pod of the chart."""
 _SAYS_WHERE: Final = "Forwarding from 127.0.0.1:"
 _MAX_LINE_BYTES: Final = 4096
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str
-    labels: dict[str, str] = {}
-
-    @property
-    def lease(self) -> str:
-        """The name of the Deployment, which is that of its Lease, too."""
-        return self.name.rsplit("-", 2)[0]
 
 
 class _Condition(msgspec.Struct):
@@ -56,14 +50,48 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] = []
 
 
+class _Volume(msgspec.Struct):
+    name: str = ""
+
+
+class _PodSpec(msgspec.Struct):
+    volumes: list[_Volume] = []
+
+
 class _Pod(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectMeta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def is_ready(self) -> bool:
         """Whether it answers."""
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether it is one of kube-scheduler, and not of an extender alone."""
+        return (self.metadata.labels or {}).get(_COMPONENT) == "scheduler"
+
+    @property
+    def wants_certificates(self) -> bool:
+        """Whether its extender is behind a Service."""
+        return not self.has_scheduler and any(volume.name == _TLS for volume in self.spec.volumes)
+
+    @property
+    def deployment(self) -> str:
+        """The name of its Deployment: that of the ReplicaSet is cut nowhere, as that of a pod may be."""
+        owner = self.metadata.controller
+        return owner.name.rpartition("-")[0] if owner else ""
+
+    @property
+    def lease(self) -> str:
+        """The name of the Lease by which the replicas elect a leader."""
+        return self.deployment if self.has_scheduler else QUEUE_LEASE
+
+    def is_in(self, holder: str) -> bool:
+        """Whether this is how the replica in this pod calls itself: the host's name, and what tells processes apart."""
+        return holder.startswith(self.metadata.name + ("_" if self.has_scheduler else ":"))
 
 
 class _Pods(msgspec.Struct):
@@ -86,29 +114,28 @@ async def leader(config: Kubeconfig) -> tuple[str, str]:
     try:
         async with KubeApi.from_kubeconfig(config.files, config.context) as api:
             listed = await _get(api, f"/api/v1/pods?labelSelector={quote(_SELECTOR, safe='')}", _Pods)
-            pods = [pod.metadata for pod in listed.items if pod.is_ready]
+            pods = [pod for pod in listed.items if pod.is_ready]
             if not pods:
                 raise ExtenderUnavailable("no pod of gputopo's scheduler is ready in this cluster")
-            if any(pod.labels.get(_COMPONENT) == "extender" for pod in pods):
+            if any(pod.wants_certificates for pod in pods):
                 raise ExtenderUnavailable("extenders behind a Service answer only clients with a certificate")
             pod = pods[0] if len(pods) == 1 else await _leading(api, pods)
     except Unavailable as error:
         raise ExtenderUnavailable(str(error)) from error
-    return pod.namespace, pod.name
+    return pod.metadata.namespace, pod.metadata.name
 
 
-async def _leading(api: KubeApi, pods: Sequence[_Metadata]) -> _Metadata:
-    """Return the pod that holds the Lease; kube-scheduler calls itself by its pod's name, `_` and a random number."""
-    if len({(pod.namespace, pod.lease) for pod in pods}) > 1:
-        places = ", ".join(sorted(f"{pod.namespace}/{pod.lease}" for pod in pods))
+async def _leading(api: KubeApi, pods: Sequence[_Pod]) -> _Pod:
+    """Return the pod that holds the Lease."""
+    namespace, name = pods[0].metadata.namespace, pods[0].lease
+    if len(places := {f"{pod.metadata.namespace}/{pod.deployment}" for pod in pods}) > 1:
         raise ExtenderUnavailable(
-            f"there are several schedulers with gputopo: {places}; forward a port and name its URL"
+            f"there are several schedulers with gputopo: {', '.join(sorted(places))}; forward a port and name its URL"
         )
-    namespace, name = pods[0].namespace, pods[0].lease
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
     holder = (await _get(api, path, _Lease)).spec.holder_identity or ""
     for pod in pods:
-        if holder.startswith(f"{pod.name}_"):
+        if pod.is_in(holder):
             return pod
     raise ExtenderUnavailable(f"no ready pod holds the Lease {namespace}/{name}, but {holder or 'nobody'}")
 

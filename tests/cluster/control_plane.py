@@ -147,7 +147,10 @@ class ControlPlane:
         return token
 
     def start_scheduler(
-        self, configuration: Mapping[str, Any] | Path | None = None, kubeconfig: Path | None = None
+        self,
+        configuration: Mapping[str, Any] | Path | None = None,
+        kubeconfig: Path | None = None,
+        hostname: str | None = None,
     ) -> Component:
         """Start a kube-scheduler and return when it has synced its caches.
 
@@ -155,6 +158,7 @@ class ControlPlane:
             configuration: a `KubeSchedulerConfiguration`, or a YAML file with one. The kubeconfig is set here;
                 leader election is off and the client's rate limit lifted unless it says otherwise.
             kubeconfig: whose rights it has; by default those that Kubernetes grants its own scheduler.
+            hostname: of its pod, by which it takes part in leader elections; by default this machine's.
 
         Raises:
             StartFailed: it refused the configuration, or was not ready in time.
@@ -169,7 +173,8 @@ class ControlPlane:
         flags = {**kube_settings.scheduler_flags(file, self.state / name, port), **self._scheduler_flags}
         # The scheduler of 1.30 does not say when its caches are synced; what it has not listed it schedules nothing on.
         says = "readyz" if int(self.admin.get("/version")["minor"]) > 30 else "healthz"
-        scheduler = self._component(name, "kube-scheduler", flags, f"https://127.0.0.1:{port}/{says}")
+        command = [*on_host(hostname), *kube_settings.command(self.binaries / "kube-scheduler", flags)]
+        scheduler = Component(name, command, self.state, f"https://127.0.0.1:{port}/{says}")
         self.schedulers.append(scheduler)
         scheduler.run()
         return scheduler
@@ -231,3 +236,10 @@ class ControlPlane:
                 raise
             return error.reason == "AlreadyExists"
         return True
+
+
+def on_host(name: str | None) -> Sequence[str]:
+    """Return what a command begins with that sees this hostname; a user namespace gives the right to set one."""
+    if name is None:
+        return ()
+    return ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name)

@@ -77,6 +77,7 @@ class Installation:
         more_profiles: Sequence[str] = (),
         more_extenders: Sequence[Any] = (),
         more_resources: Sequence[str] = (),
+        hostname: str | None = None,
     ) -> Component:
         """Start a kube-scheduler with our sample configuration, which asks `extender` and then `more_extenders`."""
         configuration = scheduler_configuration({"http://127.0.0.1:8888": extender.url})
@@ -85,7 +86,7 @@ class Installation:
         known = {each["name"] for each in managed}
         managed += [{"name": name, "ignoredByScheduler": False} for name in more_resources if name not in known]
         configuration["extenders"] += more_extenders
-        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT))
+        return self.plane.start_scheduler(configuration, self.plane.kubeconfig(ACCOUNT), hostname)
 
 
 def install_chart(plane: ControlPlane, *settings: str) -> None:

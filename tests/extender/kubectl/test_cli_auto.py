@@ -16,21 +16,35 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, join
+from extender.kubectl.leader import leader
 from extender.kubernetes.kube import KubeApi
+from extender.kubernetes.kubeconfig import Kubeconfig
 from extender.kubernetes.rest import Request
 from tests.extender.plugin import invoke
 from tests.extender.serving import served
 
 A, B = "gputopo-scheduler-5c9-aaaaa", "gputopo-scheduler-5c9-bbbbb"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/g/leases"
+SCHEDULER = "gputopo-scheduler"
 FORWARDS = 'echo "Forwarding from 127.0.0.1:{port} -> 8888"'
 
 
-def pod(name: str, *, ready: bool = True, component: str = "scheduler", namespace: str = "g") -> dict[str, Any]:
+def pod(
+    name: str,
+    *,
+    ready: bool = True,
+    component: str = "scheduler",
+    namespace: str = "g",
+    tls: bool = False,
+    deployment: str = SCHEDULER,
+) -> dict[str, Any]:
     """Return a pod of the chart."""
     labels = {"app.kubernetes.io/name": "gputopo", "app.kubernetes.io/component": component}
     conditions = [{"type": "Ready", "status": str(ready)}]
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
-    return {"metadata": metadata, "status": {"conditions": conditions}}
+    owner = {"kind": "ReplicaSet", "name": f"{deployment}-5c9", "controller": True}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
+    volumes = [{"name": "config"}, *([{"name": "tls"}] if tls else [])]
+    return {"metadata": metadata, "spec": {"volumes": volumes}, "status": {"conditions": conditions}}
 
 
 def kubectl(folder: Path, line: str) -> None:
@@ -54,7 +68,7 @@ async def ask(
     async def send(api: KubeApi, request: Request) -> tuple[int, bytes]:
         if "labelSelector" in request.path:
             return 200, json.dumps({"items": pods}).encode()
-        if request.path == "/apis/coordination.k8s.io/v1/namespaces/g/leases/gputopo-scheduler":
+        if request.path == f"{LEASES}/{SCHEDULER}":
             return lease[0], json.dumps(lease[1]).encode()
         return await really(api, request)
 
@@ -80,17 +94,46 @@ async def test_the_extender_of_the_leading_kube_scheduler_answers(
     result = await ask(tmp_path, monkeypatch, [pod(A), pod(B)], lease, verb=("status",))
     assert (result.exit_code, result.stderr) == (1, ""), result.output
     assert "extender: 0." in result.stdout
-    words = f"port-forward --namespace=g pod/{B} :8888 --address=127.0.0.1 --kubeconfig={tmp_path}/kubeconfig\n"
+    words = f"port-forward --namespace=g pod/{B} :extender --address=127.0.0.1 --kubeconfig={tmp_path}/kubeconfig\n"
     assert (tmp_path / "words").read_text() == words
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+async def leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: list[dict[str, Any]], leases: dict[str, str]
+) -> tuple[str, str]:
+    """Return who leads where there are these pods, and Leases with these holders, by name."""
+
+    async def send(api: KubeApi, request: Request) -> tuple[int, bytes]:
+        if "labelSelector" in request.path:
+            return 200, json.dumps({"items": pods}).encode()
+        holder = leases[request.path.removeprefix(f"{LEASES}/")]
+        return 200, json.dumps({"spec": {"holderIdentity": holder}}).encode()
+
+    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
+    monkeypatch.setattr(KubeApi, "send", send)
+    return await leader(Kubeconfig.find(tmp_path / "kubeconfig", None, {}))
+
+
 async def test_of_one_scheduler_no_lease_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod that is not ready does not count."""
-    result = await ask(tmp_path, monkeypatch, [pod(A, ready=False), pod(B)])
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert f"pod/{B}" in (tmp_path / "words").read_text()
+    assert await leads(tmp_path, monkeypatch, [pod(A, ready=False), pod(B)], {}) == ("g", B)
+
+
+@pytest.mark.parametrize(
+    ("form", "lease", "holder"),
+    [
+        ({}, SCHEDULER, f"{B}_6d1f"),
+        ({"deployment": "x" * 52 + "-scheduler"}, "x" * 52 + "-scheduler", f"{B}_6d1f"),
+        ({"component": "extender", "deployment": "gputopo-extender"}, "gputopo-queue", f"{B}:8888"),
+    ],
+)
+async def test_each_form_of_the_chart_has_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any], lease: str, holder: str
+) -> None:
+    """Kubernetes cuts the names of pods whose Deployment has a long one; without a kube-scheduler the planner leads."""
+    assert await leads(tmp_path, monkeypatch, [pod(A, **form), pod(B, **form)], {lease: holder}) == ("g", B)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +141,12 @@ async def test_of_one_scheduler_no_lease_is_read(tmp_path: Path, monkeypatch: py
     [
         ([], None, "", "no pod of gputopo's scheduler is ready in this cluster"),
         ([pod(A, ready=False)], None, "", "no pod of gputopo's scheduler is ready in this cluster"),
-        ([pod(A), pod("e", component="extender")], None, "", "extenders behind a Service answer only clients with a"),
+        (
+            [pod(A), pod("e", component="extender", tls=True)],
+            None,
+            "",
+            "extenders behind a Service answer only clients with a",
+        ),
         (
             [pod(A), pod(B, namespace="h")],
             None,
