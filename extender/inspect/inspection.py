@@ -107,6 +107,8 @@ class NodeInfo(Answer):
     """Why none of its GPUs is given away."""
     set_aside: str | None = Field(default=None, exclude_if=lambda why: why is None)
     """That it is cordoned, or which taint it has that not all pods with GPUs tolerate; then `free` is 0."""
+    by_claim: bool = Field(default=False, exclude_if=lambda by_claim: not by_claim)
+    """The extender allocates its GPUs to ResourceClaims, and gives them to no other pods."""
     gpus: tuple[GpuInfo, ...]
     slices: tuple[SliceInfo, ...] = Field(default=(), exclude_if=lambda slices: not slices)
     """MIG devices of those GPUs that are cut up."""
@@ -366,6 +368,7 @@ def _node(state: ClusterState, view: NodeView, held: int) -> NodeInfo:
         free=free,
         closed=view.shape.closed,
         set_aside=view.set_aside,
+        by_claim=view.by_claim,
         gpus=tuple(gpus),
         slices=slices,
         shared=parts,

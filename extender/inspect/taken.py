@@ -43,7 +43,7 @@ def who_has(view: NodeView, held: int) -> str:
 
 
 def fault_of(node: NodeInfo) -> str:
-    """Say why the node is closed or set aside, else which of its GPUs are unusable and why; equal reasons once."""
+    """Say why the node is closed or set aside, else whom alone it serves, and which GPUs are unusable; equal reasons once."""
     if node.closed:
         return node.closed
     if node.set_aside:
@@ -52,4 +52,5 @@ def fault_of(node: NodeInfo) -> str:
     for gpu in node.gpus:
         if gpu.state == "unusable":
             alike.setdefault(", ".join(gpu.reasons), []).append(gpu.index)
-    return "; ".join(f"GPU {','.join(map(str, indexes))}: {why}" for why, indexes in alike.items())
+    said = [f"GPU {','.join(map(str, indexes))}: {why}" for why, indexes in alike.items()]
+    return "; ".join(["for ResourceClaims only", *said] if node.by_claim else said)

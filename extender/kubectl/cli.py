@@ -181,7 +181,7 @@ def why_not(
 
     answer = source.answer(answered, estimate)
     answer = with_deadline(source, answer)
-    print_why(answer, form)
+    print_why(answer, form, node)
     _end(answer)
 
 

@@ -242,8 +242,8 @@ def _print_choice(explanation: Explanation, form: Form) -> None:
     )
 
 
-def print_why(answer: Why, form: Form) -> None:
-    """Print the verdict on each node, and what would make the pod fit there."""
+def print_why(answer: Why, form: Form, node: str = "") -> None:
+    """Print the verdict on each node, and what would make the pod fit there; `node` is the one that was named, if any."""
     fits = () if answer.scheduler_problem else (verdict.node for verdict in answer.nodes if verdict.fits)
     if form.document(answer, (f"node/{name}" for name in fits)):
         return
@@ -255,6 +255,10 @@ def print_why(answer: Why, form: Form) -> None:
     for line in answer.choice:
         for part in [line] if form.is_wide else wrap(line, COLUMNS, break_on_hyphens=False):
             say(part)
+    if pod.node and node not in ("", pod.node):
+        say()
+        say(f"the pod is placed, so {node} is not asked about it; to ask all nodes about a pod like it:")
+        say(f"kubectl get pod {pod.name} -n {pod.namespace} -o json | kubectl gputopo what-if -f -")
     if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")
         form.table(heads, map(_verdict_row, answer.nodes), 2, empty=NO_GPUS, folds=True)

@@ -10,6 +10,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import NodeCondition
 from extender.cluster.objects.kinds import NodeStatus as NodeHealth
 from extender.cluster.state import ClusterState
+from extender.features.dra.claim_spec import OUR_CLASS
 from extender.inspect import faults, inspection
 from extender.inspect.status import status
 from extender.kubectl.claim_holdings import recognise
@@ -213,7 +214,7 @@ def test_a_node_without_sets_ends_with_how_many_gpus_are_free(
 def test_a_node_whose_gpus_are_claimed_shows_what_its_free_ones_are_worth() -> None:
     """As pods with ResourceClaims get them."""
     state = ClusterState()
-    recognise(state.claims)
+    recognise(state, {OUR_CLASS: None})
     state.claims.slices.replaced([read_slice(resource_slice("n1", [gpu(0, gpus("n1", 0)[0])]))])
     state.claims.hear(True)
     detail = inspection.node(cluster(node(machine_name=PAIRS), into=state), "n1", at())

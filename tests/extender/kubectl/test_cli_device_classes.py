@@ -68,5 +68,5 @@ async def test_gpus_that_the_extender_does_not_allocate_are_not_free(
     later = await asyncio.to_thread(invoke, "node", "n1", "-o", "json", "--snapshot", str(tmp_path / "file"))
     for answer in (now, later):
         node = json.loads(answer.stdout)
-        assert (node["free"], node["closed"]) == (free, closed)
+        assert (node["free"], node["closed"], node.get("by_claim", False)) == (free, closed, closed is None)
         assert answer.stderr[: len(NOT_KNOWN)] == (NOT_KNOWN if classes is None else "")

@@ -68,6 +68,7 @@ async def test_pods_are_listed_with_what_they_request_and_where_they_are(tmp_pat
         (("huge",), 1, "node has fewer than 16 GPUs"),
         (("odd",), 1, "unknown annotation, did you mean gputopo.dev/required-affinity?"),
         (("n1-occupant",), 0, "on n1"),
+        (("n1-occupant", "--node", "n2"), 0, "get pod n1-occupant -n default -o json | kubectl gputopo what-if -f -"),
         (("absent",), 1, "no pod default/absent asks for nvidia.com/gpu"),
     ],
 )
