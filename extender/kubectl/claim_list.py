@@ -140,8 +140,8 @@ def _requested(claim: ResourceClaim) -> tuple[int, ...] | None:
 
 def _row(counted: _Counted, state: ClusterState, now: Instant) -> ClaimRow:
     claim, requested = counted
-    metadata, consumers = claim.metadata, claim.status.reserved_for or ()
-    owners = (owner.name for owner in metadata.owner_references or () if owner.controller and owner.kind == "Pod")
+    metadata, consumers, owner = claim.metadata, claim.status.reserved_for or (), claim.metadata.controller
+    made_for = [owner.name] if owner and owner.kind == "Pod" else []
     reserved = (consumer.name for consumer in consumers if consumer.resource == "pods")
     seconds = now.age_seconds(metadata.creation_timestamp)
     return ClaimRow(
@@ -151,7 +151,7 @@ def _row(counted: _Counted, state: ClusterState, now: Instant) -> ClaimRow:
         requested=requested,
         node=claim.node,
         devices=tuple(_devices(claim, state)),
-        pods=tuple(dict.fromkeys((*owners, *reserved))),
+        pods=tuple(dict.fromkeys((*made_for, *reserved))),
         created=datetime.fromtimestamp(now.wall - seconds, UTC) if metadata.creation_timestamp else None,
     )
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.inspect.notes import PodNote
 from extender.inspect.outlook import written
 from extender.inspect.why import Why
@@ -27,18 +28,8 @@ NEAR_SECONDS: Final = 3600.0
 Kind = TypeVar("Kind")
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    kind: str
-    name: str
-    controller: bool = False
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    owner_references: list[_Owner] = []
-
-
 class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: ObjectMeta
 
 
 class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,10 +68,10 @@ async def _end_of_job(config: Kubeconfig, namespace: str, name: str) -> float | 
     within = f"namespaces/{quote(namespace, safe='')}"
     async with KubeApi.from_kubeconfig(config.files, config.context) as api:
         pod = await _read(api, f"/api/v1/{within}/pods/{quote(name, safe='')}", _Pod)
-        owners = pod.metadata.owner_references if pod else ()
-        names = [owner.name for owner in owners if owner.controller and owner.kind == "Job"]
-        jobs = [await _read(api, f"/apis/batch/v1/{within}/jobs/{quote(name, safe='')}", _Job) for name in names]
-    job = next(iter(jobs), None)
+        owner = pod.metadata.controller if pod else None
+        if owner is None or owner.kind != "Job":
+            return None
+        job = await _read(api, f"/apis/batch/v1/{within}/jobs/{quote(owner.name, safe='')}", _Job)
     if job is None or job.spec.active_deadline_seconds is None or job.status.start_time is None:
         return None
     return job.status.start_time.timestamp() + job.spec.active_deadline_seconds
