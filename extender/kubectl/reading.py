@@ -166,7 +166,8 @@ def control_plane(place: Kubeconfig, extender: str | None, url: Callable[[], str
         return plane.model_copy(update={"extender": extender_client.extender(url())})
     except ExtenderUnavailable as error:
         say(f"{no_answer(extender, error)}; its version is not known", to=sys.stderr)
-        return plane.model_copy(update={"extender_unknown": f"{extender} does not say"})
+        unknown = "none was found" if extender == AUTO else f"{extender} does not say"
+        return plane.model_copy(update={"extender_unknown": unknown})
 
 
 async def read_state(place: Kubeconfig | Snapshot, state: ClusterState, gone: Collection[PodName] = ()) -> ClusterState:

@@ -174,6 +174,12 @@ async def test_where_no_extender_is_found_the_reason_stands_before_the_estimate(
     assert "n1" in result.stdout
 
 
+async def test_status_says_that_no_extender_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tells all that the API server tells."""
+    result = await ask(tmp_path, monkeypatch, [], line="", verb=("status",))
+    assert "extender: not known (none was found)\n" in result.stdout
+
+
 async def test_what_only_an_extender_knows_fails_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
