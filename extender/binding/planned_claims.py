@@ -157,7 +157,8 @@ def _choose(
                 if has_claims
                 else view.decide_on(item.gpus, item.request, taken)
             )
-        parts = _parts(state, view, pod.pod, decision) if isinstance(decision, Placement) else None
+        alternative = item.request.alternative
+        parts = _parts(state, view, pod.pod, decision, alternative) if isinstance(decision, Placement) else None
         if parts is None:
             refused.add(item.uid)
             continue
@@ -167,12 +168,14 @@ def _choose(
     return choices, frozenset(refused)
 
 
-def _parts(state: ClusterState, view: NodeView, pod: Pod, placement: Placement) -> Parts | None:
+def _parts(state: ClusterState, view: NodeView, pod: Pod, placement: Placement, alternative: int) -> Parts | None:
     try:
         requested = state.request_of(pod)
     except RequestError:
         return None
-    return planned_parts(pod, record_of(view, requested, placement))
+    if alternative > len(requested.alternatives):
+        return None  # its claims have changed
+    return planned_parts(pod, record_of(view, requested.instead(alternative), placement))
 
 
 def _made_alone(state: ClusterState, view: NodeView, choices: Mapping[str, _Choice]) -> Step[dict[str, _Choice]]:

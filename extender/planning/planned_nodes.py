@@ -63,8 +63,16 @@ class Nodes(Protocol):
         """The same by shape."""
         ...
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand) -> bool:
-        """Whether all but GPUs lets the pod go there; `demand`: its own, and that of the pods that are planned there."""
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int = 0) -> bool:
+        """Whether all but free GPUs lets the pod go there.
+
+        Args:
+            pod: The pod.
+            node: Where.
+            demand: Its own, and that of the pods that are planned there.
+            alternative: Which of its requests is to be met.
+
+        """
         ...
 
 
@@ -130,7 +138,8 @@ class PlannedNodes:
         order, touched_order = self._shapes.order(request, pod.metadata.namespace), touched.order(request)
         best_first = self._best_first(order, touched, touched_order, among)
         for *_, name in islice(best_first, LOOKED_AT):
-            if name not in avoided and self._nodes.lets(pod, name, self._needed(name, demand)):
+            needed = self._needed(name, demand)
+            if name not in avoided and self._nodes.lets(pod, name, needed, request.alternative):
                 bucket = touched.bucket_of(name)
                 verdicts = touched_order.verdicts
                 if bucket is None:
@@ -145,7 +154,9 @@ class PlannedNodes:
     def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> bool:
         """Give the pod exactly these GPUs of a node; returns whether it may have them, and whether all else lets it go there."""
         bucket, demand = self._shapes.bucket_of(node), HostDemand.of(pod)
-        if bucket is None or node not in self._names or not self._nodes.lets(pod, node, self._needed(node, demand)):
+        if bucket is None or node not in self._names:
+            return False
+        if not self._nodes.lets(pod, node, self._needed(node, demand), request.alternative):
             return False
         left = _left(bucket.shape, self._taken.get(node, NOTHING), self._freed.get(node, 0))
         verdict = replace(left, free=left.free & gpus, doubtful=left.doubtful & gpus).decide(request)

@@ -20,7 +20,10 @@ from extender.planning.units import Assignment, Unit
 from topology.effort import Search
 
 FAILURES: Final = 256
-"""Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them."""
+"""Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them.
+
+A unit counts once for each request that it accepts.
+"""
 
 RESERVATIONS_TRIED: Final = 8
 """Units of one namespace for which a plan looks for GPUs to keep in vain. Each look goes over all nodes and running pods."""
@@ -92,12 +95,15 @@ def plan_units(
             waits[unit.key] = Wait.NOT_REACHED
             continue
         places = context.places(unit) if unit.group else {}
-        assignments = yield from place_unit(nodes, places, unit, enters=enters)
+        for way in unit.ways():
+            assignments = yield from place_unit(nodes, places, way, enters=enters)
+            if assignments:
+                break
+            failures[unit.namespace] += 1
         if assignments:
-            starts.append(Start(unit, assignments))
-            started(unit)
+            starts.append(Start(way, assignments))
+            started(way)
             continue
-        failures[unit.namespace] += 1
         is_owner = reservation is not None and unit.key == reservation.owner
         waits[unit.key] = Wait.RESERVED if is_owner else Wait.NO_ROOM
         is_tried = reservation is None and tries[unit.namespace] < RESERVATIONS_TRIED

@@ -53,10 +53,10 @@ class NodesOfCluster:
         """The same by shape."""
         return self.state.shapes
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand) -> bool:
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int = 0) -> bool:
         """Whether labels, taints, CPU and memory let the pod go there."""
         item = self.state.views[node].node
-        if not (may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node)):
+        if not (may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node, alternative)):
             return False
         free, free_memory = self.state.cpu.free_milli(item), self._free_memory_of(item)
         has_cpu = free is None or demand.cpu_milli <= free

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -24,11 +24,20 @@ class PendingPod:
     request: GpuRequest
     avoided: Collection[str] = ()
     """Nodes that step back from it."""
+    alternatives: tuple[GpuRequest, ...] = ()
+    """What it accepts instead of `request`, in order."""
+    devices: Hashable = ()
+    """What is equal of pods that accept the same devices by their ResourceClaims."""
 
     @cached_property
     def kind(self) -> Hashable:
         """What is equal of pods that fit on the same nodes."""
-        return self.request, self.node_kind, HostDemand.of(self.pod)
+        return self.request, self.node_kind, HostDemand.of(self.pod), self.alternatives, self.devices
+
+    @property
+    def requests(self) -> tuple[GpuRequest, ...]:
+        """All that it accepts, in order."""
+        return self.request, *self.alternatives
 
     @property
     def node_kind(self) -> Hashable:
@@ -97,6 +106,16 @@ class Unit:
     def gpus(self) -> int:
         """All that its members ask for."""
         return sum(member.gpus for member in self.members)
+
+    def ways(self) -> Iterator[Unit]:
+        """Yield the unit once for each request that its members accept, in their order: all have the same number of theirs.
+
+        A member that accepts fewer has its last one.
+        """
+        yield self
+        for number in range(1, max(len(member.requests) for member in self.members)):
+            members = (replace(member, request=member.requests[: number + 1][-1]) for member in self.members)
+            yield replace(self, members=tuple(members))
 
     @property
     def is_gang(self) -> bool:

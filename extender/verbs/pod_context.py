@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -39,6 +39,10 @@ class PodContext:
     request: GpuRequest
     group: GroupRequest | None
     now: Instant
+    alternatives: tuple[GpuRequest, ...] = ()
+    """What the planner may meet instead, in order."""
+    devices: Hashable = ()
+    """Equal of pods that accept the same devices by their ResourceClaims."""
 
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:
@@ -51,7 +55,8 @@ class PodContext:
         group = read.group_at_age(waited_seconds)
         if group is not None:
             group = state.indexes.groups.with_size(key_of(pod, group), group)
-        return cls(pod, read.at_age(waited_seconds), group, now)
+        alternatives = read.alternatives_at_age(waited_seconds)
+        return cls(pod, read.at_age(waited_seconds), group, now, alternatives, read.devices)
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""

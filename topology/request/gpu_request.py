@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -86,6 +86,8 @@ class GpuRequest:
     """Whether several shares are on one GPU."""
     by_claim: bool = False
     """Its GPUs are devices that ResourceClaims request (DRA); only nodes whose GPUs are such devices have them."""
+    alternative: int = 0
+    """Which of the requests it is that the ResourceClaims accept, in their order; 0: the first or only one."""
 
     @classmethod
     @lru_cache(maxsize=128)
@@ -109,7 +111,8 @@ class GpuRequest:
     @lru_cache(maxsize=1024)  # noqa: B019 - a value; a look-up takes a third of the time
     def of_links(self) -> GpuRequest:
         """The same without what links know nothing of."""
-        return replace(self, cpu_milli=0, by_container=()) if self.cpu_milli or self.by_container else self
+        has_more = self.cpu_milli or self.by_container or self.alternative
+        return replace(self, cpu_milli=0, by_container=(), alternative=0) if has_more else self
 
     @property
     def aligned(self) -> tuple[ContainerGpus, ...]:
@@ -138,10 +141,22 @@ class PodRequest:
     """A ceiling on what its shares compute."""
     expected_seconds: float | None = None
     """How long it will run; `None`: it does not say."""
+    alternatives: tuple[PodRequest, ...] = ()
+    """What it accepts instead, in order: each only where there is no room for those before."""
+    devices: Hashable = ()
+    """Equal of pods that accept the same devices by their ResourceClaims."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""
         return self.request.relaxed() if self._relaxes(age_seconds) else self.request
+
+    def alternatives_at_age(self, age_seconds: float) -> tuple[GpuRequest, ...]:
+        """Return the same of what it accepts instead."""
+        return tuple(alternative.at_age(age_seconds) for alternative in self.alternatives)
+
+    def instead(self, alternative: int) -> PodRequest:
+        """Return one of the requests, by its number; the first one for 0."""
+        return self.alternatives[alternative - 1] if alternative else self
 
     def group_at_age(self, age_seconds: float) -> GroupRequest | None:
         """Return what is asked of the group's place by then, `None` for a pod on its own."""

@@ -20,8 +20,11 @@ class ClaimedRequests:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         """The feature's; `None`: nobody allocates ResourceClaims here."""
-        self.fits: Callable[[str, str], bool] = lambda uid, node: True
-        """Whether all free devices of a node suit a pod, by its UID: the planner chooses among them by links alone."""
+        self.fits: Callable[[str, str, int], bool] = lambda uid, node, alternative: True
+        """Whether all free devices of a node suit a pod, by its UID and the number of the request that is to be met.
+
+        The planner chooses among them by links alone.
+        """
         self._pods: dict[str, Pod] = {}
         """By UID, in the newest version; also those whose claims do not exist yet."""
         self._naming: dict[tuple[str, str], dict[str, None]] = {}

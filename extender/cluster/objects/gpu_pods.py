@@ -68,11 +68,13 @@ class ClaimedRequest:
     """Why not."""
     is_allocated: bool = False
     """Whether all of these claims have devices; kube-scheduler cannot place the pod before."""
+    allocated: int = 0
+    """How many these are, where all of them have some."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it requests."""
-        return self.request.request.gpus if self.request else 0
+        """How many GPUs it has, or requests at first."""
+        return self.allocated or (self.request.request.gpus if self.request else 0)
 
 
 @dataclass(frozen=True, slots=True)

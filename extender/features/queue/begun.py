@@ -39,8 +39,11 @@ def _claimed(state: ClusterState, member: PendingPod) -> Assignment | None:
     (node,) = nodes
     if node in member.avoided:
         return None
-    decision = state.views[node].decide_for(uid, member.request)
-    if not isinstance(decision, Placement):
-        return None
-    assignment = Assignment(member.pod, member.request, node, decision)
-    return assignment if assignment.gpus == state.views[node].claimed_by(uid) else None
+    view = state.views[node]
+    for request in member.requests:
+        decision = view.decide_for(uid, request)
+        if isinstance(decision, Placement):
+            assignment = Assignment(member.pod, request, node, decision)
+            if assignment.gpus == view.claimed_by(uid):
+                return assignment
+    return None

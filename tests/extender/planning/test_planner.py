@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from tests.extender.builders import cluster, gpus, running
 from tests.extender.planning.gangs import IN_ONE_RACK, NEAR, gang, placed, places_of, planned_nodes, racks, taken
 from topology.effort import finish
 from topology.request.domains import GroupRequest
+from topology.request.gpu_request import GpuRequest
 
 SMALL = "rtx-3090-2"
 NOW = 100.0
@@ -47,6 +49,32 @@ def test_a_unit_without_room_does_not_hold_up_those_behind_it() -> None:
     made = plan(state, gang("large", 2), gang("small", 1))
     assert (started(made), made.waits) == (["small"], {"large": Wait.NO_ROOM})
     assert made.reservation is None
+
+
+def test_a_gang_gets_the_first_request_that_all_of_its_pods_find_room_for() -> None:
+    """One node has two free GPUs, and two have one; nothing is kept of what it cannot use."""
+    state = cluster(*racks(r1=3), *(running(f"p{n}", f"r1-{n}", *gpus(f"r1-{n}", 0, machine_name=SMALL)) for n in "01"))
+    unit = gang("g", 2, 2)
+    either = [replace(member, alternatives=(GpuRequest.plain(1),)) for member in unit.members]
+    made = plan(state, replace(unit, members=tuple(either)))
+    assert [len(assignment.placement.gpus) for assignment in made.starts[0].assignments] == [1, 1]
+    assert made.starts[0].unit.gpus == 2 and made.reservation is None
+
+
+def test_a_unit_counts_once_for_each_request_that_finds_no_room() -> None:
+    """So a namespace costs no more for what its pods accept instead."""
+    state = cluster(*racks(r1=1), *busy("r1-0"))
+    large = tuple(GpuRequest.plain(count) for count in range(3, 10))
+    units = [gang(f"g{at}", 2, cpu=str(at + 1)) for at in range(FAILURES // 8 + 1)]
+    accept = [replace(unit, members=(replace(unit.members[0], alternatives=large),)) for unit in units]
+    assert list(plan(state, *accept).waits.values())[-2:] == [Wait.NO_ROOM, Wait.NOT_REACHED]
+
+
+def test_pods_that_accept_other_devices_are_not_alike() -> None:
+    """One that finds no room says nothing of the other."""
+    member = gang("a", 2).members[0]
+    others = replace(member, devices="H100"), replace(member, alternatives=(GpuRequest.plain(1),))
+    assert len({item.kind for item in (member, *others)}) == 3
 
 
 def test_gpus_are_kept_for_the_first_gang_that_has_no_room() -> None:
