@@ -12,7 +12,7 @@ import msgspec
 from extender.cluster.objects.devices import ResourceClaim
 from extender.features.dra.claim_spec import DeviceClaim, DeviceClass, DeviceToleration
 from extender.features.dra.inventory import PublishedGpu
-from extender.features.dra.requests import DeviceDemand, DeviceRequest, read_devices
+from extender.features.dra.requests import DeviceDemand, DeviceRequest, is_for, read_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def configuration(devices: DeviceClaim, device_class: DeviceClass, names: Sequen
     of_claim = [
         {"source": "FromClaim", **_requests(item.requests or (), names), **_opaque(item.opaque)}
         for item in devices.config or ()
-        if not item.requests or any(_is_for(item.requests, name) for name in names)
+        if not item.requests or any(is_for(item.requests, name) for name in names)
     ]
     return [*of_class, *of_claim]
 
@@ -116,14 +116,9 @@ def _result(request: DeviceRequest, gpu: PublishedGpu) -> dict[str, Any]:
     return result
 
 
-def _is_for(requests: Iterable[str], name: str) -> bool:
-    """Whether configuration of these requests is for one; that of a request is for all of its alternatives."""
-    return name in requests or name.partition("/")[0] in requests
-
-
 def _requests(requests: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
     """Return for which requests it is; nothing, where it is for all."""
-    if not requests or all(_is_for(requests, name) for name in names):
+    if not requests or all(is_for(requests, name) for name in names):
         return {}
     return {"requests": list(requests)}
 

@@ -186,10 +186,11 @@ class Allocations:
         published, device_class = self.demands.inventory(view.name).gpus, self.demands.guard.device_class
         named = {claim.gpu for claim in view.claims_of(pod.uid)}
         gpus = [published[uuid] for uuid in view.devices if uuid in named and uuid in published]
-        if device_class is None or len(gpus) != len(named) or len(gpus) != demand.devices.gpus:
+        devices = self.demands.alternative_on(demand, view.name, frozenset(named))
+        if device_class is None or len(gpus) != len(named) or devices is None:
             return None
         written = datetime.fromtimestamp(self.clock().wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        planned = allocate(demand.devices, demand.claims, device_class, view.name, gpus, written)
+        planned = allocate(devices, demand.claims, device_class, view.name, gpus, written)
         return [*zip(demand.claims, planned, strict=True)]
 
     def _rivals(self, planned: _Planned) -> set[str]:

@@ -15,11 +15,12 @@ from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.inventory import NodeInventory, read_inventory
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demand
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demands
 from extender.features.dra.selectors import Selectors
 from extender.kit.fair_table import FairTable
 from topology.annotations import keys
 from topology.errors import RequestError
+from topology.request.gpu_request import PodRequest
 
 DEMANDS_KEPT: Final = 10_000
 """Of pods."""
@@ -42,7 +43,8 @@ class ClaimedDemand:
 
     claims: tuple[ResourceClaim, ...]
     """Its claims of our class, in its order."""
-    devices: DeviceDemand
+    alternatives: tuple[DeviceDemand, ...]
+    """What it accepts, in order."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,9 @@ class Demands:
     selectors: Selectors = field(default_factory=Selectors)
     _inventories: dict[str, NodeInventory] = field(default_factory=dict)
     """By node, whatever is free there."""
-    _devices: FairTable[str, tuple[_Versions, DeviceDemand]] = field(default_factory=lambda: FairTable(DEMANDS_KEPT))
+    _devices: FairTable[str, tuple[_Versions, tuple[DeviceDemand, ...]]] = field(
+        default_factory=lambda: FairTable(DEMANDS_KEPT)
+    )
     """UID of a pod → what its claims request in these versions."""
     _sets: FairTable[_Suited, tuple[NodeInventory, Sets]] = field(default_factory=lambda: FairTable(SETS_KEPT))
     """Of which GPUs of a node such a pod can have its own, by what is published there."""
@@ -71,21 +75,29 @@ class Demands:
             return None
         is_allocated = all(claim.status.allocation for claim in ours)
         try:
-            demand = self._demand(pod, ours)
-            counted = as_gpu_pod(pod, ours, demand.devices.gpus, self.state.resource)
-            request = read_request(counted, self.state.resource, self.state.indexes.groups.words)
+            request = self._request(pod, self._demand(pod, ours))
         except RequestError as error:
             return ClaimedRequest(None, str(error), is_allocated=is_allocated)
         refusal = "" if is_allocated else self.guard.obstacle or ""
         if refusal:
             return ClaimedRequest(None, f"nothing is allocated now: {refusal}", is_allocated=is_allocated)
-        return ClaimedRequest(
-            replace(request, request=replace(request.request, by_claim=True)), is_allocated=is_allocated
-        )
+        allocated = sum(len(claim.held) for claim in ours) if is_allocated else 0
+        return ClaimedRequest(request, is_allocated=is_allocated, allocated=allocated)
 
     def of(self, pod: Pod) -> ClaimedDemand:
         """Return what the pod requests; raises `RequestError`."""
         return self._demand(pod, [claim for claim in self.claims.of_pod(pod) or () if is_ours(claim)])
+
+    def alternative_on(self, demand: ClaimedDemand, node: str, uuids: frozenset[str]) -> DeviceDemand | None:
+        """Return the first alternative that has exactly these GPUs of a node; `None`: none has so many."""
+        possible = [devices for devices in demand.alternatives if devices.gpus == len(uuids)]
+        namespace = demand.claims[0].metadata.namespace
+        suited = (
+            devices
+            for devices in possible
+            if len(possible) == 1 or any(uuids <= suitable for suitable in self._sets_of(devices, node, namespace))
+        )
+        return next(suited, possible[0] if possible else None)
 
     def inventory(self, node: str) -> NodeInventory:
         """Return what the node's driver publishes, whoever holds it."""
@@ -97,14 +109,14 @@ class Demands:
         """Read a node's slices again when they are needed: they have changed."""
         self._inventories.pop(node, None)
 
-    def fits(self, uid: str, node: str) -> bool:
-        """Whether every free GPU of a node suits a pod; the planner chooses among them by links alone."""
+    def fits(self, uid: str, node: str, alternative: int = 0) -> bool:
+        """Whether every free GPU of a node suits one alternative of a pod; the planner chooses among them by links alone."""
         pod, view = self.state.pods.get(uid), self.state.views.get(node)
         if pod is None or pod.claimed is None or view is None:
             return True
         try:
-            devices = self.of(pod.pod).devices
-        except RequestError:
+            devices = self.of(pod.pod).alternatives[alternative]
+        except (RequestError, IndexError):
             return False
         free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
         return any(free <= uuids for uuids in self._sets_of(devices, node, pod.key[0]))
@@ -129,11 +141,26 @@ class Demands:
             raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
         return ClaimedDemand(tuple(ours), self._devices_of(pod, ours, self.guard.device_class))
 
-    def _devices_of(self, pod: Pod, ours: Sequence[ResourceClaim], device_class: DeviceClass) -> DeviceDemand:
+    def _request(self, pod: Pod, demand: ClaimedDemand) -> PodRequest:
+        """Return what the planner is to look for, with the alternatives."""
+        resource, words = self.state.resource, self.state.indexes.groups.words
+        read = [
+            read_request(as_gpu_pod(pod, demand.claims, devices.gpus, resource), resource, words)
+            for devices in demand.alternatives
+        ]
+        first, *others = (
+            replace(item, request=replace(item.request, by_claim=True, alternative=at)) for at, item in enumerate(read)
+        )
+        accepted = tuple((devices.selectors, devices.match_attributes) for devices in demand.alternatives)
+        return replace(first, alternatives=tuple(others), devices=accepted)
+
+    def _devices_of(
+        self, pod: Pod, ours: Sequence[ResourceClaim], device_class: DeviceClass
+    ) -> tuple[DeviceDemand, ...]:
         versions = device_class, tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in ours)
         kept = self._devices.get(pod.metadata.uid)
         if kept is None or kept[0] != versions:
-            kept = versions, read_demand(ours, device_class, self.selectors)
+            kept = versions, read_demands(ours, device_class, self.selectors)
             self._devices.put(pod.metadata.uid, pod.metadata.namespace, kept)
         return kept[1]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Final
 
 import msgspec
@@ -30,9 +32,12 @@ from topology.errors import RequestError
 
 MAX_EXPRESSIONS: Final = 8
 """Distinct selectors of a pod."""
+MAX_ALTERNATIVES: Final = 8
+"""Of a pod, all of its requests together: each may be looked for on all nodes. Kubernetes allows so many for one request."""
 MAX_CLAIM_BYTES: Final = 64 * 1024
 """Of a claim's JSON that is kept, but for finalizers; that of a larger one is not, and the claim is refused."""
 _OPERATORS: Final = ("", "Equal", "Exists")
+_TOO_MANY: Final = f"more than {MAX_ALTERNATIVES} combinations of alternatives for a pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,10 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """What all claims of a pod request of our class. All of its requests accept the same devices."""
+    """What all claims of a pod request of our class, of each `firstAvailable` one alternative.
+
+    All of its requests accept the same devices.
+    """
 
     requests: tuple[DeviceRequest, ...]
     match_attributes: tuple[str, ...] = ()
@@ -155,8 +163,14 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
     )
 
 
-def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors) -> DeviceDemand:
-    """Read what claims request; raises `RequestError` with the path within the claim that cannot be met.
+def read_demands(
+    claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors
+) -> tuple[DeviceDemand, ...]:
+    """Read what claims request: the alternatives in the order in which kube-scheduler tries them on a node, at least one.
+
+    It goes through the alternatives of the last request first, and leaves out what has too many devices for one claim.
+
+    Raises `RequestError` with the path within the claim that cannot be met.
 
     Args:
         claims: All claims of one pod that are of our class, at least one; those that have an allocation count like others.
@@ -164,14 +178,16 @@ def read_demand(claims: Sequence[ResourceClaim], device_class: DeviceClass, sele
         selectors: Compiles expressions.
 
     """
-    demands, expressions = list[DeviceDemand](), _Expressions(selectors, claims[0].metadata.namespace)
+    of_claims, expressions = list[list[DeviceDemand]](), _Expressions(selectors, claims[0].metadata.namespace)
     for claim in claims:
         try:
-            demands.append(_of_claim(claim, _of_class(device_class), expressions))
-            demand = _together(demands)
+            of_claims.append(_of_claim(claim, _of_class(device_class), expressions))
+            if prod(map(len, of_claims)) > MAX_ALTERNATIVES:
+                raise RefusedField("spec.devices.requests", _TOO_MANY)
+            demands = tuple(map(_together, product(*of_claims)))
         except RefusedField as refused:
             raise RequestError(f"ResourceClaim {claim.name}", str(refused)) from None
-    return demand
+    return demands
 
 
 def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], gpus: int, resource: str) -> Pod:
@@ -236,18 +252,21 @@ def _of_class(device_class: DeviceClass) -> tuple[str, ...]:
     return tuple(expression for expression in expressions if expression != MATCHES_NOTHING)
 
 
-def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> DeviceDemand:
-    """Return what one claim requests."""
+def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> list[DeviceDemand]:
+    """Return what one claim requests, its alternatives in order."""
     devices = read_devices(claim)
-    ways = [_way(f"spec.devices.requests[{at}]", request) for at, request in enumerate(devices.requests or ())]
-    attributes = _match_attributes(devices)
+    ways = [_ways(f"spec.devices.requests[{at}]", request) for at, request in enumerate(devices.requests or ())]
+    if prod(map(len, ways)) > MAX_ALTERNATIVES:
+        raise RefusedField("spec.devices.requests", _TOO_MANY)
     for at, configuration in enumerate(devices.config or ()):
         if configuration.opaque is None:
             raise RefusedField(f"spec.devices.config[{at}]", "this kind of configuration is not known")
-    demand = DeviceDemand(tuple(_read(claim, *way, of_class, expressions) for way in ways), attributes)
-    if demand.gpus > MAX_DEVICES:
+    read = [[_read(claim, *way, of_class, expressions) for way in of_request] for of_request in ways]
+    demands = [DeviceDemand(requests, _match_attributes(devices, requests)) for requests in product(*read)]
+    possible = [demand for demand in demands if demand.gpus <= MAX_DEVICES]
+    if not possible:
         raise RefusedField("spec.devices.requests", f"more than {MAX_DEVICES} devices")
-    return demand
+    return possible
 
 
 def read_devices(claim: ResourceClaim) -> DeviceClaim:
@@ -262,15 +281,15 @@ def read_devices(claim: ResourceClaim) -> DeviceClaim:
         raise RefusedField(f"spec.devices{path.rstrip('`')}", reason) from None
 
 
-def _way(path: str, request: RequestSpec) -> tuple[str, str, Exactly | FirstAvailable]:
-    """Return path, name and text of what a request would have."""
+def _ways(path: str, request: RequestSpec) -> list[tuple[str, str, Exactly | FirstAvailable]]:
+    """Return path, name and text of what a request would have, in order."""
     if request.exactly is not None and not request.first_available:
-        return f"{path}.exactly", request.name, request.exactly
+        return [(f"{path}.exactly", request.name, request.exactly)]
     if request.first_available and request.exactly is None:
-        if len(request.first_available) > 1:
-            raise RefusedField(f"{path}.firstAvailable", "several alternatives are not supported")
-        (alternative,) = request.first_available
-        return f"{path}.firstAvailable[0]", f"{request.name}/{alternative.name}", alternative
+        return [
+            (f"{path}.firstAvailable[{at}]", f"{request.name}/{alternative.name}", alternative)
+            for at, alternative in enumerate(request.first_available)
+        ]
     raise RefusedField(path, "neither exactly nor firstAvailable")
 
 
@@ -308,17 +327,24 @@ def _read(
     return DeviceRequest(claim.metadata.uid, name, count, (*of_class, *of_request), tuple(way.tolerations or ()))
 
 
-def _match_attributes(devices: DeviceClaim) -> tuple[str, ...]:
-    """Return the attributes that all devices of a claim have in common."""
-    every = {request.name for request in devices.requests or ()}
+def is_for(requests: Iterable[str], name: str) -> bool:
+    """Whether what names these requests is for one; what names a request is for all of its alternatives."""
+    return name in requests or name.partition("/")[0] in requests
+
+
+def _match_attributes(devices: DeviceClaim, requests: Sequence[DeviceRequest]) -> tuple[str, ...]:
+    """Return the attributes that all devices of a claim have in common if these requests are met."""
     attributes = list[str]()
     for at, constraint in enumerate(devices.constraints or ()):
         path = f"spec.devices.constraints[{at}]"
         if constraint.match_attribute is None:
             raise RefusedField(path, "only matchAttribute is supported")
-        if constraint.requests and not every.issubset(constraint.requests):
+        named = constraint.requests
+        are_meant = [not named or is_for(named, request.name) for request in requests]
+        if not all(are_meant) and any(are_meant):
             raise RefusedField(f"{path}.requests", "supported for all requests of a claim only")
-        attributes.append(constraint.match_attribute)
+        if all(are_meant):
+            attributes.append(constraint.match_attribute)
     return tuple(attributes)
 
 

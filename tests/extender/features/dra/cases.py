@@ -124,6 +124,11 @@ def alternative(count: int, name: str, *selectors: str, **more: Any) -> Json:
     return {"name": name, **_way(count, selectors, more)}
 
 
+def first_available(name: str, *counts: tuple[str, int]) -> Json:
+    """Return a request for the first of these counts of devices for which there is room."""
+    return {"name": name, "firstAvailable": [alternative(count, way) for way, count in counts]}
+
+
 def device_class(*selectors: str, config: Sequence[Json] = ()) -> Json:
     """Return our class, with further selectors."""
     spec: Json = {"selectors": [{"cel": {"expression": expression}} for expression in ("false", *selectors)]}
@@ -165,6 +170,20 @@ def _partitioned() -> list[Json]:
     return [resource_slice(NODE, [whole, part, second], slices=2), counters]
 
 
+def _islands(*islands: int) -> Json:
+    """Return a slice of GPUs, each of an island."""
+    devices = [
+        {**gpu(number, f"GPU-{number}"), "attributes": {"uuid": {"string": f"GPU-{number}"}, "island": {"int": island}}}
+        for number, island in enumerate(islands)
+    ]
+    return resource_slice(NODE, devices)
+
+
+LARGE_OR_SMALL: Final = first_available("gpus", ("large", 4), ("small", 2))
+THREE_OR_TWO_AND_TWO_OR_ONE: Final = (
+    first_available("first", ("large", 3), ("small", 2)),
+    first_available("second", ("large", 2), ("small", 1)),
+)
 ALLOCATIONS: Final[dict[str, Json]] = {
     "one request": {"claims": [claim("a", exactly(2))]},
     "two requests": {"claims": [claim("a", exactly(2, "first"), exactly(1, "second"))]},
@@ -207,6 +226,50 @@ ALLOCATIONS: Final[dict[str, Json]] = {
             )
         ],
     },
+    "first available, and there is room": {"claims": [claim("a", LARGE_OR_SMALL)]},
+    "first available, and there is less room": {
+        "claims": [claim("a", LARGE_OR_SMALL, config=[{"requests": ["gpus/large"], **opaque(of="large")}])],
+        "taken": [{"driver": DRIVER, "pool": NODE, "device": "gpu-1"}],
+    },
+    "first available by selectors": {
+        "claims": [
+            claim(
+                "a",
+                {
+                    "name": "gpus",
+                    "firstAvailable": [
+                        alternative(2, "hopper", f'{GPU}.architecture == "Hopper"'),
+                        alternative(2, "ampere", f'{GPU}.architecture == "Ampere"'),
+                        alternative(1, "any"),
+                    ],
+                },
+                config=[
+                    {"requests": ["gpus/hopper"], **opaque(of="hopper")},
+                    {"requests": ["gpus/ampere"], **opaque(of="ampere")},
+                ],
+            )
+        ],
+    },
+    "alternatives of two requests": {
+        "claims": [claim("a", *THREE_OR_TWO_AND_TWO_OR_ONE)],
+    },
+    "alternatives of two claims": {
+        "claims": [claim(name, request) for name, request in zip("ab", THREE_OR_TWO_AND_TWO_OR_ONE, strict=True)],
+    },
+    "an alternative with more than 32 devices": {
+        "slices": [gpus(40)],
+        "claims": [claim("a", first_available("gpus", ("large", 33), ("small", 2)))],
+    },
+    "match attribute of an alternative": {
+        "slices": [_islands(1, 2, 1, 2)],
+        "claims": [
+            claim(
+                "a",
+                {"name": "gpus", "firstAvailable": [alternative(3, "same"), alternative(3, "any")]},
+                constraints=[{"requests": ["gpus/same"], "matchAttribute": "gpu.nvidia.com/island"}],
+            )
+        ],
+    },
     "tolerations": {
         "slices": [resource_slice(NODE, [gpu(0, "GPU-0", TAINT), gpu(1, "GPU-1")])],
         "claims": [claim("a", exactly(2, "gpus", tolerations=[TOLERATION]))],
@@ -216,18 +279,7 @@ ALLOCATIONS: Final[dict[str, Json]] = {
         "claims": [claim("a", exactly(1))],
     },
     "match attribute": {
-        "slices": [
-            resource_slice(
-                NODE,
-                [
-                    {
-                        **gpu(number, f"GPU-{number}"),
-                        "attributes": {"uuid": {"string": f"GPU-{number}"}, "island": {"int": island}},
-                    }
-                    for number, island in enumerate((1, 2, 1, 2, 2))
-                ],
-            )
-        ],
+        "slices": [_islands(1, 2, 1, 2, 2)],
         "claims": [claim("a", exactly(3), constraints=[{"matchAttribute": "gpu.nvidia.com/island"}])],
     },
     "taken": {

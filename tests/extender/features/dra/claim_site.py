@@ -134,8 +134,13 @@ class ClaimSite:
         self.planner = Planner(self)
         self.world.store.subscribe(self._check)
 
-    def create(self, name: str, *counts: int, config: Sequence[Object] = ()) -> None:
-        """Create a pod behind our gate, and a claim for each count."""
+    def create(
+        self, name: str, *counts: int | Sequence[int], config: Sequence[Object] = (), selector: str = ""
+    ) -> None:
+        """Create a pod behind our gate, and a claim for each count, or for the first of several for which there is room.
+
+        `selector` is that of each request's first count.
+        """
         claims = [{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(len(counts))]
         spec = {
             "containers": [{"name": "main", "resources": {}}],
@@ -145,8 +150,7 @@ class ClaimSite:
         pod = self.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
         for at, count in enumerate(counts):
-            exactly = {"deviceClassName": OUR_CLASS, "count": count}
-            requests = [{"name": "gpus", "exactly": exactly}]
+            requests = [_request(count, selector)]
             metadata = {"name": f"{name}-c{at}", "ownerReferences": [owner]}
             claim = {"metadata": metadata, "spec": {"devices": {"requests": requests, "config": [*config]}}}
             self.world.store.create(CLAIMS, "default", claim)
@@ -191,6 +195,15 @@ class ClaimSite:
         """Return where a pod is bound."""
         pod = self.world.find(name)
         return pod["spec"].get("nodeName") if pod else None
+
+    def requests_met(self) -> dict[str, set[str]]:
+        """Return claim → the requests that its results name."""
+        claims = ((claim, _allocation(claim)) for claim in self.world.store.list(CLAIMS).items)
+        return {
+            claim["metadata"]["name"]: {result["request"] for result in allocation["devices"]["results"]}
+            for claim, allocation in claims
+            if allocation
+        }
 
     def allocations(self) -> dict[str, tuple[str, frozenset[str]]]:
         """Return claim → the node and devices that it has."""
@@ -273,6 +286,16 @@ class ClaimSite:
                 raise Crash
             return NoAnswer(fate)
         return self.world.execute(intent)
+
+
+def _request(counts: int | Sequence[int], selector: str) -> Object:
+    """Return a request for devices of our class; of several counts the first counts for which there is room."""
+    every = counts if isinstance(counts, Sequence) else [counts]
+    ways: list[Object] = [{"deviceClassName": OUR_CLASS, "count": count} for count in every]
+    ways[0] |= {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
+    if not isinstance(counts, Sequence):
+        return {"name": "gpus", "exactly": ways[0]}
+    return {"name": "gpus", "firstAvailable": [{"name": f"way-{at}", **way} for at, way in enumerate(ways)]}
 
 
 def _owner(claim: Object) -> str:

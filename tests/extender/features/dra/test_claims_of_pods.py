@@ -154,7 +154,8 @@ def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.
 def _live_through(random: Random) -> None:
     site = ClaimSite(3, random)
     site.chaos = 0.4
-    sizes = {f"p{number}": random.choice([(1,), (2,), (4,), (1, 2), (8,)]) for number in range(12)}
+    requests: list[list[int | tuple[int, int]]] = [[1], [2], [(8, 4)], [1, 2], [8], [(4, 1), 2]]
+    sizes = {f"p{number}": random.choice(requests) for number in range(12)}
     for name, counts in sizes.items():
         site.create(name, *counts)
     for _ in range(50):

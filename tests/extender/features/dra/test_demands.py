@@ -61,11 +61,11 @@ def publish(site: ClaimSite, *islands: int) -> None:
 
 
 def test_what_a_pod_requests_is_read_once_for_each_version_of_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = counted(monkeypatch, "read_demand")
+    reads = counted(monkeypatch, "read_demands")
     site = ClaimSite(1, Random(0))
     for version in (1, 2):
         pod = request(site, "a", version=version)
-        assert [site.planner.dra.demands.of(pod).devices.gpus for _ in range(5)] == [1] * 5
+        assert [site.planner.dra.demands.of(pod).alternatives[0].gpus for _ in range(5)] == [1] * 5
         assert len(reads) == version
 
 

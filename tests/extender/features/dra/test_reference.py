@@ -13,7 +13,7 @@ from extender.features.dra.allocation import ClaimAllocation, allocate
 from extender.features.dra.claim_spec import DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.inventory import DeviceId, id_of, read_inventory
-from extender.features.dra.requests import read_demand
+from extender.features.dra.requests import read_demands
 from extender.features.dra.selectors import SelectorFailed, Selectors, UnreadableSelector
 from extender.features.dra.validate import validate
 from tests.dra import Json, read_claim, read_slice
@@ -83,17 +83,14 @@ def test_the_validator_accepts_what_is_allocated(name: str) -> None:
 def first_fit(case: Json) -> tuple[ClaimAllocation, ...]:
     """Allocate the claims of a case from the first GPUs that fit; with tolerations also from those with taints."""
     claims, selectors = read_claims(case), Selectors()
-    demand = read_demand(claims, read_class(case), selectors)
-    inventory, held, tolerates = (
-        read_inventory(NODE, read_slices(case)),
-        held_gpus(case),
-        demand.requests[0].tolerations,
-    )
-    free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
-    for uuids in suitable_sets(demand, inventory, selectors, "ml"):
-        gpus = [gpu for gpu in free if gpu.uuid in uuids]
-        if len(gpus) >= demand.gpus:
-            return allocate(demand, claims, read_class(case), NODE, gpus[: demand.gpus], TIMESTAMP)
+    inventory, held = read_inventory(NODE, read_slices(case)), held_gpus(case)
+    for demand in read_demands(claims, read_class(case), selectors):
+        tolerates = demand.requests[0].tolerations
+        free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
+        for uuids in suitable_sets(demand, inventory, selectors, "ml"):
+            gpus = [gpu for gpu in free if gpu.uuid in uuids]
+            if len(gpus) >= demand.gpus:
+                return allocate(demand, claims, read_class(case), NODE, gpus[: demand.gpus], TIMESTAMP)
     return ()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.objects.kinds import Pod
 from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, kept, names_any, read_demand, trimmed
+from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, kept, names_any, read_demands, trimmed
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, read_claim, waiting
 from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly, opaque
@@ -21,9 +21,14 @@ SELECTORS: Final = Selectors()
 H100: Final = f'{GPU}.productName.contains("H100")'
 
 
-def demand(*claims: Json, of: Json | None = None) -> DeviceDemand:
+def demands(*claims: Json, of: Json | None = None) -> tuple[DeviceDemand, ...]:
     ours = msgspec.convert(of or device_class(), DeviceClass)
-    return read_demand([read_claim(item) for item in claims], ours, SELECTORS)
+    return read_demands([read_claim(item) for item in claims], ours, SELECTORS)
+
+
+def demand(*claims: Json, of: Json | None = None) -> DeviceDemand:
+    (alternative,) = demands(*claims, of=of)
+    return alternative
 
 
 def first(*alternatives: Json) -> Json:
@@ -52,6 +57,25 @@ def test_a_single_alternative_is_a_request() -> None:
     ]
 
 
+def test_alternatives_are_in_order_and_have_their_own_selectors_and_constraints() -> None:
+    """A constraint that names one alternative counts for no other one."""
+    request = first(alternative(4, "large", H100), alternative(2, "small"))
+    same = [{"requests": ["gpus/small"], "matchAttribute": "gpu.nvidia.com/productName"}]
+    large, small = demands(claim("a", request, constraints=same))
+    assert [(item.requests[0].name, item.gpus) for item in (large, small)] == [("gpus/large", 4), ("gpus/small", 2)]
+    assert (large.selectors, large.match_attributes) == ((H100,), ())
+    assert (small.selectors, small.match_attributes) == ((), ("gpu.nvidia.com/productName",))
+
+
+def test_alternatives_of_several_claims_are_combined() -> None:
+    """Those of the last one first, as kube-scheduler goes through them."""
+    counts = first(alternative(2, "large"), alternative(1, "small"))
+    combined = demands(claim("a", counts), claim("b", counts))
+    assert [[request.count for request in item.requests] for item in combined] == [[2, 2], [2, 1], [1, 2], [1, 1]]
+    with pytest.raises(RequestError, match=r"ResourceClaim ml/d: .*more than 8 combinations of alternatives"):
+        demands(*(claim(name, counts) for name in "abcd"))
+
+
 def test_selectors_of_the_class_count_for_every_request() -> None:
     """All but the one that keeps kube-scheduler away."""
     answer = demand(claim("a", exactly(1, "gpus", f"{GPU}.index > 1")), of=device_class(H100))
@@ -76,7 +100,8 @@ REQUEST = "spec.devices.requests[0]"
             f"{REQUEST}.firstAvailable[0].deviceClassName",
             "nics.example.com in a claim of",
         ),
-        ([first(alternative(1, "a"), alternative(2, "b"))], f"{REQUEST}.firstAvailable", "several alternatives"),
+        ([first(*(alternative(1, name) for name in "abcdefghi"))], "spec.devices.requests", "more than 8 combinations"),
+        ([first(alternative(33, "a"), alternative(34, "b"))], "spec.devices.requests", "more than 32 devices"),
         ([exactly(allocationMode="All", count=0)], f"{REQUEST}.exactly.allocationMode", "All is not supported"),
         ([exactly(allocationMode="Some")], f"{REQUEST}.exactly.allocationMode", "Some is not supported"),
         ([exactly(adminAccess=True)], f"{REQUEST}.exactly.adminAccess", "not supported"),
@@ -190,7 +215,7 @@ def test_a_claim_that_is_too_large_to_be_kept_is_refused(where: str) -> None:
     assert is_ours(kept) and kept.metadata.finalizers == ["example.com/keep"]
     assert len(msgspec.json.encode(kept)) < 1000
     with pytest.raises(RequestError, match=r"ResourceClaim ml/a: spec\.devices: 70\d{3} bytes .* more than 65536"):
-        read_demand([kept], msgspec.convert(device_class(), DeviceClass), SELECTORS)
+        read_demands([kept], msgspec.convert(device_class(), DeviceClass), SELECTORS)
 
 
 def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[str, str] | None = None) -> Pod:

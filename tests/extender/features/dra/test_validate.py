@@ -17,7 +17,7 @@ from extender.features.dra.allocation import allocate
 from extender.features.dra.claim_spec import DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.inventory import DeviceId, read_inventory
-from extender.features.dra.requests import read_demand
+from extender.features.dra.requests import read_demands
 from extender.features.dra.selectors import Selectors
 from extender.features.dra.validate import InvalidAllocation, validate
 from tests.dra import Json, gpu, mig, read_claim, read_slice, resource_slice
@@ -66,7 +66,7 @@ def situation(
     )
     held = {DeviceId(DRIVER, NODE, f"gpu-{at}"): OTHER for at in taken}
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
-    demand = read_demand([read], ours, SELECTORS)
+    (demand,) = read_demands([read], ours, SELECTORS)
     inventory = read_inventory(NODE, [read_slice(item) for item in slices])
     (suitable,) = suitable_sets(demand, inventory, SELECTORS, "ml")
     free = sorted(suitable - {f"GPU-{at}" for at in taken})
