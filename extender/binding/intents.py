@@ -183,6 +183,8 @@ class MarkClaim:
     resource_version: str
     finalizers: tuple[str, ...]
     """All that it is to have."""
+    pod: str | None = None
+    """UID of the pod for which it is to be from now on, empty: for none; `None`: this stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

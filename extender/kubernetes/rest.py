@@ -246,7 +246,10 @@ def _of_claim(intent: GetClaim | MarkClaim | AllocateClaim) -> Request:
     if isinstance(intent, AllocateClaim):
         body = {"metadata": metadata, "status": {"allocation": intent.allocation}}
         return Request("PATCH", _managed(f"{path}/status"), _encode(body), _MERGE_PATCH)
-    metadata |= {"annotations": {keys.FENCE: intent.resource_version}, "finalizers": [*intent.finalizers]}
+    annotations: dict[str, str | None] = {keys.FENCE: intent.resource_version}
+    if intent.pod is not None:
+        annotations |= {keys.CLAIM_POD: intent.pod or None}
+    metadata |= {"annotations": annotations, "finalizers": [*intent.finalizers]}
     return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
 
 

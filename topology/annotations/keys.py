@@ -113,6 +113,9 @@ MOVES: Final = "alloc.gputopo.dev/moves"
 LOOK: Final = "alloc.gputopo.dev/look"
 """On the node: a resourceVersion of it; the agent is to report what containers hold after a later version than that one."""
 
+CLAIM_POD: Final = "alloc.gputopo.dev/pod"
+"""On a ResourceClaim that was not made from a template: UID of the one pod for which it is allocated."""
+
 # Resources.
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"

@@ -178,14 +178,18 @@ class ResourceClaims:
         """Whether a feature allocates claims for the node's devices."""
         return self.allocated_here is not None and self.are_allocated is not False and self.slices.has(node)
 
-    def may_hold(self, pod: str, gpu: str) -> bool:
+    def may_hold(self, namespace: str, pod: str, gpu: str) -> bool:
         """Whether a claim that we allocate for a pod holds the GPU, or nothing as far as is known: it may be under way."""
-        holds = [self._claims[uid].devices for uid in self._for.get(pod, ())]
-        return any(not devices or gpu in self._gpus(devices) for devices in holds)
+        return any(not devices or gpu in self._gpus(devices) for devices in self._devices_for(namespace, pod))
 
-    def holds(self, pod: str, gpu: str) -> bool:
+    def holds(self, namespace: str, pod: str, gpu: str) -> bool:
         """Whether a claim that we allocate for a pod holds the GPU."""
-        return any(gpu in self._gpus(self._claims[uid].devices) for uid in self._for.get(pod, ()))
+        return any(gpu in self._gpus(devices) for devices in self._devices_for(namespace, pod))
+
+    def _devices_for(self, namespace: str, pod: str) -> list[tuple[tuple[str, str, str], ...]]:
+        """Return what each claim for a pod holds; users of other namespaces may write down any pod."""
+        claims = (self._claims[uid] for uid in self._for.get(pod, ()))
+        return [holds.devices for holds in claims if holds.claim.startswith(f"{namespace}/")]
 
     def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
         return {self.slices.gpu(pool, device) for _, pool, device in devices}

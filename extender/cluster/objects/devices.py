@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Taint
+from topology.annotations import keys
 
 DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
@@ -103,10 +104,18 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
-    def pod(self) -> str:
-        """UID of the pod for which it was made from a template; empty where it was made for none."""
+    def is_standalone(self) -> bool:
+        """Whether it was made for no pod: any number of them may name it."""
         owner = self.metadata.controller
-        return owner.uid if owner and owner.kind == "Pod" else ""
+        return owner is None or owner.kind != "Pod"
+
+    @property
+    def pod(self) -> str:
+        """UID of the pod for which it was made from a template, or else of the one that our mark says; empty: for none."""
+        owner = self.metadata.controller
+        if owner is not None and owner.kind == "Pod":
+            return owner.uid
+        return (self.metadata.annotations or {}).get(keys.CLAIM_POD, "")
 
     @property
     def held(self) -> tuple[Result, ...]:

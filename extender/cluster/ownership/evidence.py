@@ -32,9 +32,9 @@ class Evidence:
             standing = standing_of_pod(pod, node.name, reported_free=reported_free)
         else:
             standing = self._standing_of_tombstone(claim, ledger, reported_free=reported_free)
-        if standing is Standing.FREE and self.claims.may_hold(claim.uid, claim.gpu):
+        if standing is Standing.FREE and self.claims.may_hold(claim.namespace, claim.uid, claim.gpu):
             return Standing.CLAIMED
-        if standing is Standing.PENDING and self.claims.holds(claim.uid, claim.gpu):
+        if standing is Standing.PENDING and self.claims.holds(claim.namespace, claim.uid, claim.gpu):
             return Standing.CLAIMED
         return standing
 

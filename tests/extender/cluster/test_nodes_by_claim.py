@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -28,6 +30,12 @@ OURS = "ours"
 def made_for(pod: str, text: dict[str, object]) -> ResourceClaim:
     """Return the claim as one that was made for a pod."""
     text["metadata"] |= {"ownerReferences": [{"kind": "Pod", "uid": pod, "controller": True}]}  # type: ignore[operator]
+    return read_claim(text)
+
+
+def marked_for(pod: str, text: dict[str, Any], namespace: str = "ml") -> ResourceClaim:
+    """Return the claim as one without a template that is marked for a pod, perhaps by a user of another namespace."""
+    text["metadata"] |= {"annotations": {keys.CLAIM_POD: pod}, "namespace": namespace}
     return read_claim(text)
 
 
@@ -78,6 +86,8 @@ def test_what_the_ledger_and_a_claim_name_for_one_pod_is_its_own() -> None:
         (made_for("p", allocated(OURS, "n1", "gpu-5")), Standing.FREE),
         (made_for("other", allocated(OURS, "n1", "gpu-0")), Standing.FREE),
         (made_for("p", allocated("theirs", "n1", "gpu-0")), Standing.FREE),
+        (marked_for("p", waiting(OURS)), Standing.CLAIMED),
+        (marked_for("p", waiting(OURS), namespace="theirs"), Standing.FREE),
     ],
 )
 def test_a_ledger_keeps_what_a_claim_of_a_dead_pod_holds_or_may_still_get(
