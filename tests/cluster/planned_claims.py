@@ -94,14 +94,15 @@ def claiming(name: str, gpus: int, cpus: int = 1) -> Json:
 
 
 def allocations(cluster: GpuCluster) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return pod → the node and the GPUs that its claim has, in all namespaces."""
+    """Return pod → the node and the GPUs that its claim has, in all namespaces; of a claim without a template its own name."""
     given = dict[str, tuple[str, frozenset[str]]]()
     for claim in cluster.api.list(ALL_CLAIMS):
         if allocation := claim.get("status", {}).get("allocation"):
             results = allocation["devices"]["results"]
             node = results[0]["pool"]
             uuids = [gpu.uuid for gpu in dra_node(node).topology.gpus]
-            pod = claim["metadata"]["ownerReferences"][0]["name"]
+            owners = claim["metadata"].get("ownerReferences") or [claim["metadata"]]
+            pod = owners[0]["name"]
             given[pod] = node, frozenset(published(uuids, result["device"]) for result in results)
     return given
 

@@ -133,6 +133,51 @@ def test_the_plugin_lists_claims_that_are_reserved_and_that_wait(cluster: GpuClu
     assert {uuids[device["index"]] for device in devices} == allocations(cluster)["runs"][1]
 
 
+def test_the_first_alternative_for_which_there_is_room_is_allocated(cluster: GpuCluster) -> None:
+    """kube-scheduler keeps to it, and the result names it as Kubernetes does.
+
+    A node that joins often is not schedulable for a while: these tests have several.
+    """
+    join(cluster, dra_node("x"))
+    ways = [
+        {"name": name, "deviceClassName": OUR_CLASS, "count": count} for name, count in (("large", 6), ("small", 2))
+    ]
+    spec = {"devices": {"requests": [{"name": "gpus", "firstAvailable": ways}]}}
+    cluster.api.post(TEMPLATES, {"metadata": {"name": "gpus-either"}, "spec": {"spec": spec}})
+    for name, request, count in (("first", "gpus/large", 6), ("second", "gpus/small", 2)):
+        pod = claiming(name, 1)
+        pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "gpus-either"
+        cluster.submit(pod)
+        eventually(partial(cluster.is_running, name))
+        _, gpus = allocations(cluster)[name]
+        assert (requests_met(cluster, name), len(gpus)) == ({request}, count)
+        assert cluster.claims("x", name) == gpus
+
+
+def test_a_claim_without_a_template_serves_one_pod_after_the_other(cluster: GpuCluster) -> None:
+    """The second one waits until the first is gone, and says so: a controller would free its devices before."""
+    join(cluster, dra_node("y"))
+    exactly = {"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, "count": 3}}
+    cluster.api.post(CLAIMS, {"metadata": {"name": "gpus-mine"}, "spec": {"devices": {"requests": [exactly]}}})
+    for name in ("first", "second"):
+        pod = claiming(name, 1)
+        pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": "gpus-mine"}]
+        cluster.submit(pod)
+        if name == "first":
+            eventually(lambda: cluster.is_running("first"))
+    eventually(partial(says_why, cluster, "second", "the pod first has it until that pod is deleted"))
+    assert cluster.pod("second")["spec"]["schedulingGates"], "the policy knows the claim by its name"
+    _, gpus = allocations(cluster)["gpus-mine"]
+    assert len(gpus) == 3 and cluster.claims("y", "first") == gpus
+    cluster.complete("first")
+    eventually(lambda: not cluster.ledger("y").claims and not allocations(cluster))
+    cluster.api.delete(f"{PODS}/first", gracePeriodSeconds="0")
+    eventually(lambda: cluster.is_running("second"))
+    assert cluster.claims("y", "second") == allocations(cluster)["gpus-mine"][1]
+    cluster.complete("second")
+    eventually(lambda: not cluster.ledger("y").claims and not allocations(cluster))
+
+
 def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:
     """Claims of NVIDIA's class are refused by the API server; what we cannot allocate, on the pod."""
     join(cluster, dra_node("a"))
@@ -172,6 +217,12 @@ def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: 
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", nvidias(), dryRun="All")
         with pytest.raises(ApiError, match="dry run only"):
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", theirs)
+
+
+def requests_met(cluster: GpuCluster, pod: str) -> set[str]:
+    """Return the requests that the results of a pod's claim name."""
+    claims = (claim for claim in cluster.api.list(CLAIMS) if claim["metadata"]["ownerReferences"][0]["name"] == pod)
+    return {result["request"] for claim in claims for result in claim["status"]["allocation"]["devices"]["results"]}
 
 
 def nvidias() -> Json:

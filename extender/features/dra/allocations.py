@@ -4,6 +4,9 @@ First the ledger names the GPUs. Then the finalizer is written, so that the clai
 and the allocation follows in the version of the claim that was known before. The watch has to show it before the gate is opened.
 Each allocation is checked just before it is written, as the API server checks almost nothing.
 
+Any number of pods may name a claim that was made without a template. Our mark says for which one it is. The mark is written with
+the finalizer, and an allocation only after the watch has shown it. It goes when the pod's plan is given up, or the pod is gone.
+
 Why no GPU is given twice: an allocation commits only while its claim is in version V. After V was known, the pod was seen in the
 version R that the ledger names. These GPUs leave the ledger when the claim is gone, or after a fence, which ends R, and then
 `withdraw`, which ends V. Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So
@@ -136,42 +139,61 @@ class Allocations:
         if any(self._is_pending(claim) for claim, _ in planned):
             return True
         if any(claim.status.allocation and not holds(claim, allocation) for claim, allocation in planned):
-            return (yield from self.take_back(pod.uid))
+            return (yield from self.take_back(*_identity(pod.pod)))
         if pod.claimed and pod.claimed.is_allocated and (rivals := self._rivals(planned)):
             log.error(
                 "another ResourceClaim has a device of a planned pod", pod="/".join(pod.key), claims=sorted(rivals)
             )
-            yield from self.take_back(pod.uid)
+            yield from self.take_back(*_identity(pod.pod))
             return False
         if {claim.resource_version for claim in view.claims_of(pod.uid)} != {pod.pod.metadata.resource_version}:
             return True
+        if unmarked := [claim for claim, _ in planned if claim.pod != pod.uid]:
+            return (yield from self._mark_for(pod.uid, unmarked))
         for claim, allocation in planned:
             if not claim.status.allocation and not (yield from self._allocate(pod.pod, claim, allocation)):
                 return False
         return True
 
-    def take_back(self, uid: str) -> Step[bool]:
+    def take_back(self, namespace: str, uid: str) -> Step[bool]:
         """Let no claim that the watch has shown of an unbound pod hold devices, or get any in the version that it has now."""
-        for claim in () if self._is_bound(uid) else self.demands.claims.made_for(uid):
+        for claim in () if self._is_bound(uid) else self.demands.claims.are_for(namespace, uid):
             if not (yield from self._withdraw(Done(claim), uid)):
                 return False
         return True
 
     def withdraw(self, pod: Pod) -> Step[bool]:
         """Do so with all claims that the pod names, though the watch may be behind."""
-        uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        if not (yield from self.take_back(uid)):
+        namespace, uid = _identity(pod)
+        if not (yield from self.take_back(namespace, uid)):
             return False
         for name in () if self._is_bound(uid) else names_of_claims(pod):
-            if name and self.demands.claims.find(namespace, name) is None:
+            if name and self._may_be_for(uid, self.demands.claims.find(namespace, name)):
                 live = yield GetClaim(namespace, name)
                 if not (yield from self._withdraw(live, uid)):
                     return False
         return True
 
+    def let_go(self, claim: ResourceClaim) -> Step[bool]:
+        """Let a claim without a template hold nothing, or if so be for no pod, unless it is reserved."""
+        return (yield from self._withdraw(Done(claim), claim.pod))
+
     def was_withdrawn(self, before: ResourceClaim) -> bool:
         """Whether the deallocation of this version that the watch has just shown is ours; it may be faster than the reply."""
         return self._withdrawn.pop(before.metadata.uid) == before.metadata.resource_version
+
+    def _mark_for(self, uid: str, claims: Sequence[ResourceClaim]) -> Step[bool]:
+        """Take claims that were made without a template for one pod: all in one order, or two pods might wait for each other."""
+        for claim in sorted(claims, key=lambda claim: claim.metadata.uid):
+            reply = yield self._mark(claim, _protected(claim), uid)
+            if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
+                return self._may_go_on(claim, reply)
+            self._learn(reply.value)
+        return True
+
+    def _may_be_for(self, uid: str, shown: ResourceClaim | None) -> bool:
+        """Whether a claim that a pod names may be the pod's, though the watch has not shown that."""
+        return shown is None or (shown.is_standalone and shown.pod != uid and is_ours(shown))
 
     def _is_bound(self, uid: str) -> bool:
         pod = self.state.pods.get(uid)
@@ -235,7 +257,7 @@ class Allocations:
             return False
         metadata = claim.metadata
         if PROTECTION not in (metadata.finalizers or ()):
-            reply = yield self._mark(claim, (*(metadata.finalizers or ()), PROTECTION))
+            reply = yield self._mark(claim, _protected(claim))
             if not (isinstance(reply, Done) and isinstance(reply.value, ResourceClaim)):
                 return self._may_go_on(claim, reply)
             self._learn(reply.value)
@@ -290,7 +312,7 @@ class Allocations:
                 metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, None
             )
         else:
-            reply = yield self._mark(claim, metadata.finalizers or ())
+            reply = yield self._mark(claim, metadata.finalizers or (), "" if claim.is_standalone else None)
         if isinstance(reply, Done) and isinstance(reply.value, ResourceClaim):
             self._learn(reply.value)
             if had_devices:
@@ -299,9 +321,10 @@ class Allocations:
             self._withdrawn.pop(metadata.uid)
         return reply
 
-    def _mark(self, claim: ResourceClaim, finalizers: Sequence[str]) -> MarkClaim:
+    def _mark(self, claim: ResourceClaim, finalizers: Sequence[str], pod: str | None = None) -> MarkClaim:
         metadata = claim.metadata
-        return MarkClaim(metadata.namespace, metadata.name, metadata.uid, metadata.resource_version, tuple(finalizers))
+        version = metadata.resource_version
+        return MarkClaim(metadata.namespace, metadata.name, metadata.uid, version, tuple(finalizers), pod)
 
     def _learn(self, written: ResourceClaim) -> None:
         self._pending.put(written.metadata.uid, written.metadata.resource_version)
@@ -317,6 +340,15 @@ def holds(claim: ResourceClaim, allocation: ClaimAllocation) -> bool:
     results = (claim.status.allocation.devices.results if claim.status.allocation else None) or ()
     given = {DeviceId(result.driver, result.pool, result.device) for result in results}
     return given == {gpu.id for _, gpu in allocation.gpus}
+
+
+def _identity(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.uid
+
+
+def _protected(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the finalizers of a claim with the one that keeps it while its pod runs."""
+    return tuple(dict.fromkeys((*(claim.metadata.finalizers or ()), PROTECTION)))
 
 
 def refusal_in_words(reply: Refused) -> str:

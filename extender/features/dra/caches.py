@@ -27,8 +27,8 @@ class ClaimCache:
         self._claims: dict[str, ResourceClaim] = {}
         """By UID."""
         self._uids: dict[tuple[str, str], str] = {}
-        self._of_pods: dict[str, dict[str, None]] = {}
-        """Pod → UIDs of the claims that were made for it, in the order in which they were heard of."""
+        self._of_pods: dict[tuple[str, str], dict[str, None]] = {}
+        """Namespace and UID of a pod → UIDs of the claims that are for it, in the order in which they were heard of."""
         self._of_pools: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
         self._others_waiting: dict[str, int] = {}
@@ -61,9 +61,13 @@ class ClaimCache:
         if gone:
             self._put(metadata.uid, None)
 
-    def made_for(self, pod: str) -> list[ResourceClaim]:
-        """Return the claims that were made for a pod, by its UID."""
-        return [self._claims[uid] for uid in self._of_pods.get(pod, ())]
+    def are_for(self, namespace: str, pod: str) -> list[ResourceClaim]:
+        """Return the claims that are for a pod, by its UID; claims of other namespaces may say so of any pod."""
+        return [self._claims[uid] for uid in self._of_pods.get((namespace, pod), ())]
+
+    def get(self, uid: str) -> ResourceClaim | None:
+        """Return a claim by its UID."""
+        return self._claims.get(uid)
 
     def of_pod(self, pod: Pod) -> list[ResourceClaim] | None:
         """Return all claims of a pod in its order; `None` while some do not exist."""
@@ -97,9 +101,9 @@ class ClaimCache:
         if after is not None:
             self._claims[uid] = after
             self._uids[after.metadata.namespace, after.metadata.name] = uid
-        for pod in {before.pod if before else "", after.pod if after else ""} - {""}:
+        for pod in {*_pod(before), *_pod(after)}:
             claims = self._of_pods.setdefault(pod, {})
-            if after is None:
+            if pod not in _pod(after):
                 claims.pop(uid, None)
             else:
                 claims.setdefault(uid)
@@ -165,6 +169,10 @@ def names_of_claims(pod: Pod) -> list[str]:
     """Return the names of a pod's claims in its order; one that has not been made from its template yet has an empty name."""
     made = {status.name: status.resource_claim_name or "" for status in pod.status.resource_claim_statuses or ()}
     return [named.resource_claim_name or made.get(named.name, "") for named in pod.spec.resource_claims or ()]
+
+
+def _pod(claim: ResourceClaim | None) -> tuple[tuple[str, str], ...]:
+    return ((claim.metadata.namespace, claim.pod),) if claim and claim.pod else ()
 
 
 def _pools(claim: ResourceClaim | None) -> set[str]:

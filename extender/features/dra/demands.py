@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.cluster.objects.devices import ResourceClaim
-from extender.cluster.objects.gpu_pods import ClaimedRequest, read_request
+from extender.cluster.objects.gpu_pods import ClaimedRequest, GpuPod, read_request
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.dra.caches import ClaimCache, SliceCache
@@ -24,9 +24,14 @@ from topology.request.gpu_request import PodRequest
 
 DEMANDS_KEPT: Final = 10_000
 """Of pods."""
+NAMING_LOOKED_AT: Final = 256
+"""Of the pods that name one claim without a template: so many can use it."""
 SETS_KEPT: Final = 16_384
 """Of nodes and different selectors."""
 GONE: Final = "its ResourceClaims are gone"
+_HAS: Final = "the pod {} has it until that pod is deleted; with a ResourceClaimTemplate each pod has its own"
+"""Also where that pod has ended: what a pod waits for is written once."""
+_COMES_FIRST: Final = "the pod {}, which names it, too, comes first"
 
 
 _Versions = tuple[DeviceClass, tuple[tuple[str, str], ...]]
@@ -56,6 +61,8 @@ class Demands:
     claims: ClaimCache
     slices: SliceCache
     selectors: Selectors = field(default_factory=Selectors)
+    behind: FairTable[str, str] = field(default_factory=lambda: FairTable(DEMANDS_KEPT))
+    """UID of a claim without a template → UID of the pod that comes first of those that name it."""
     _inventories: dict[str, NodeInventory] = field(default_factory=dict)
     """By node, whatever is free there."""
     _devices: FairTable[str, tuple[_Versions, tuple[DeviceDemand, ...]]] = field(
@@ -76,6 +83,8 @@ class Demands:
         is_allocated = all(claim.status.allocation for claim in ours)
         try:
             request = self._request(pod, self._demand(pod, ours))
+            for claim in ours:
+                self._check_turn(pod, claim)
         except RequestError as error:
             return ClaimedRequest(None, str(error), is_allocated=is_allocated)
         refusal = "" if is_allocated else self.guard.obstacle or ""
@@ -98,6 +107,18 @@ class Demands:
             if len(possible) == 1 or any(uuids <= suitable for suitable in self._sets_of(devices, node, namespace))
         )
         return next(suited, possible[0] if possible else None)
+
+    def freed(self) -> list[str]:
+        """Return the pods that came behind another one which is not to be planned any more, the oldest first; each once."""
+        uids = [uid for uid in self.behind if self._comes_first(self.behind.get(uid) or "") is None]
+        claims = [claim for uid in uids if self.behind.pop(uid) and (claim := self.claims.get(uid))]
+        return [pod for claim in claims for pod in self.naming(claim)]
+
+    def naming(self, claim: ResourceClaim) -> list[str]:
+        """Return the UIDs of the pods that name a claim without a template, the oldest first."""
+        uids = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
+        pods = [pod for uid in uids if (pod := self.state.claimed.get(uid))]
+        return [pod.metadata.uid for pod in sorted(pods, key=_age)]
 
     def inventory(self, node: str) -> NodeInventory:
         """Return what the node's driver publishes, whoever holds it."""
@@ -133,13 +154,46 @@ class Demands:
         if not ours:
             raise RequestError("spec.resourceClaims", GONE)
         for claim in ours:
-            if claim.pod != pod.metadata.uid:
-                raise RequestError(
-                    f"ResourceClaim {claim.name}", "of our class, and not made from a template for this pod"
-                )
+            if reason := self._why_not(claim, pod):
+                raise RequestError(f"ResourceClaim {claim.name}", reason)
         if self.guard.device_class is None:
             raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
         return ClaimedDemand(tuple(ours), self._devices_of(pod, ours, self.guard.device_class))
+
+    def _why_not(self, claim: ResourceClaim, pod: Pod) -> str:
+        """Return why a claim cannot be allocated for a pod that names it, whatever it requests; empty: it can."""
+        if claim.pod == pod.metadata.uid:
+            return ""
+        if not claim.is_standalone:
+            return "it was made from a template for another pod"
+        if claim.pod:
+            holder = self.state.pods.get(claim.pod)
+            name = holder.key[1] if holder and holder.key[0] == pod.metadata.namespace else claim.pod
+            return _HAS.format(name)
+        return "its devices were not allocated by gputopo" if claim.status.allocation else ""
+
+    def _check_turn(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Raise `RequestError` for a claim that another pod names and is to have; of two that are planned one would lose.
+
+        A bound pod keeps it as long as it exists. A controller would reserve our allocation for it, and free the devices where
+        the pod has ended.
+        """
+        if claim.pod:
+            return
+        naming = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
+        for uid in naming[:NAMING_LOOKED_AT]:
+            if uid != pod.metadata.uid and (first := self._comes_first(uid)):
+                self.behind.put(claim.metadata.uid, claim.metadata.namespace, uid)
+                why = _COMES_FIRST if first.node is None else _HAS
+                raise RequestError(f"ResourceClaim {claim.name}", why.format(first.key[1]))
+
+    def _comes_first(self, uid: str) -> GpuPod | None:
+        """Return a pod that is bound, or that waits and can be planned by its claims, by its UID."""
+        pod = self.state.pods.get(uid)
+        if pod is None or pod.node is not None:
+            return pod
+        is_readable = pod.claimed is not None and pod.claimed.request is not None
+        return pod if pod.is_alive and is_readable else None
 
     def _request(self, pod: Pod, demand: ClaimedDemand) -> PodRequest:
         """Return what the planner is to look for, with the alternatives."""
@@ -163,6 +217,10 @@ class Demands:
             kept = versions, read_demands(ours, device_class, self.selectors)
             self._devices.put(pod.metadata.uid, pod.metadata.namespace, kept)
         return kept[1]
+
+
+def _age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
 def _was_planned(pod: Pod) -> bool:

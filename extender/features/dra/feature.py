@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Final, Self
 
 from extender.binding.driver import Driver
@@ -46,6 +46,8 @@ UNTIL_ALLOWED_SECONDS: Final = 1.0
 """Between two checks of policy and class while nothing is allocated."""
 DEADLINE_SECONDS: Final = 1.0
 """Between two looks for allocations that nobody uses."""
+LET_GO_AT_ONCE: Final = 32
+"""Claims, in one round."""
 TAKE_BACK: Final = Pauses(2.0, 60.0)
 """Between two attempts to take back the allocations of one pod."""
 
@@ -70,11 +72,16 @@ class Dra(Feature):
     reserved_classes: Sequence[str]
     demands: Demands = field(init=False)
     allocations: Allocations = field(init=False)
-    _unreserved: dict[str, str] = field(default_factory=dict)
-    """UID of each claim of ours with an allocation that is reserved for no pod → UID of its pod."""
+    _unreserved: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """UID of each claim of ours with an allocation that is reserved for no pod → namespace and UID of its pod."""
+    _marked: dict[str, None] = field(default_factory=dict)
+    """UIDs of the claims of ours without a template that are for a pod."""
+    _idle: Lasting[str] = field(default_factory=Lasting)
     _lasting: Lasting[str] = field(default_factory=Lasting)
     _failed: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
     """By UID of a pod."""
+    _kept_on: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
+    """By UID of a claim that could not be let go."""
     _outdated: dict[str, None] = field(default_factory=dict)
     """UIDs of pods that are to be read again: any number of them may name one claim."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,6 +123,7 @@ class Dra(Feature):
         """Return the check of policy and class, the look for allocations that nobody uses, and that for pods to read again."""
         yield Round(name=f"{self.name}-guard", work=self.check, every_seconds=self._pause_seconds, at_once=True)
         yield Round(name=self.name, work=self.take_back_unreserved, every_seconds=DEADLINE_SECONDS)
+        yield Round(name=f"{self.name}-marks", work=self.let_go_of_idle, every_seconds=DEADLINE_SECONDS)
         yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
 
     def figures(self) -> Figures:
@@ -141,14 +149,41 @@ class Dra(Feature):
         now = self.clock().monotonic
         lasting = self._lasting.seconds(self._unreserved, now)
         late = {self._unreserved[uid] for uid, seconds in lasting.items() if seconds >= self.deadline_seconds}
-        self._failed.keep_only(late)
-        for uid in sorted(uid for uid in late if self._failed.may_begin(uid, now)):
-            if not await self.driver.drive(self.allocations.take_back(uid), self.driver.deadline()):
+        self._failed.keep_only({uid for _, uid in late})
+        for namespace, uid in sorted(pod for pod in late if self._failed.may_begin(pod[1], now)):
+            if not await self.driver.drive(self.allocations.take_back(namespace, uid), self.driver.deadline()):
                 self._failed.failed(uid, self.clock().monotonic)
 
+    async def let_go_of_idle(self) -> None:
+        """Let go of claims without a template that are for pods which are gone, or which have had no plan for long."""
+        if not self.openings.are_here():
+            self._idle.forget()
+            return
+        now = self.clock().monotonic
+        claims = [claim for uid in self._marked if (claim := self.demands.claims.get(uid))]
+        idle = {claim.metadata.uid: claim for claim in claims if self._is_idle(claim)}
+        lasting = self._idle.seconds(idle, now)
+        due = (uid for uid in idle if self._is_gone(idle[uid]) or lasting[uid] >= self.deadline_seconds)
+        self._kept_on.keep_only(idle)
+        for uid in [*islice((uid for uid in due if self._kept_on.may_begin(uid, now)), LET_GO_AT_ONCE)]:
+            if not await self.driver.drive(self.allocations.let_go(idle[uid]), self.driver.deadline()):
+                self._kept_on.failed(uid, self.clock().monotonic)
+
+    def _is_idle(self, claim: ResourceClaim) -> bool:
+        """Whether a claim is reserved for no pod, and is to be allocated for none, or is allocated for one that is gone."""
+        is_planned = claim.status.allocation or self.state.claimed_on(claim.pod)
+        return not claim.status.reserved_for and (not is_planned or self._is_gone(claim))
+
+    def _is_gone(self, claim: ResourceClaim) -> bool:
+        pod = self.state.pods.get(claim.pod)
+        return pod is None or not pod.is_alive or pod.key[0] != claim.metadata.namespace
+
     def _reading_again(self) -> Iterator[None]:
+        self._outdated |= dict.fromkeys(self.demands.freed())
         while self._outdated:
-            self.state.pods.read_again(self._outdated.popitem()[0])
+            uid = next(iter(self._outdated))
+            del self._outdated[uid]
+            self.state.pods.read_again(uid)
             yield
 
     def _pause_seconds(self) -> float:
@@ -162,24 +197,30 @@ class Dra(Feature):
         claim = after or before
         if claim is None:
             return
-        if not claim.pod:
-            self._outdated |= dict.fromkeys(self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name))
-            self._wake.set()
-            return
         if is_ours(claim):
-            uid = claim.metadata.uid
+            uid, namespace = claim.metadata.uid, claim.metadata.namespace
             self._unreserved.pop(uid, None)
-            if after is not None and after.status.allocation and not after.status.reserved_for:
-                self._unreserved[uid] = claim.pod
+            self._marked.pop(uid, None)
+            if after is not None and after.pod:
+                if after.status.allocation and not after.status.reserved_for:
+                    self._unreserved[uid] = namespace, after.pod
+                if after.is_standalone:
+                    self._marked[uid] = None
             if before and after and before.status.allocation and not after.status.allocation:
-                self._deallocated(before, after)
-        self.state.pods.read_again(claim.pod)
+                self._deallocated(before)
+        if not claim.is_standalone:
+            self.state.pods.read_again(claim.pod)
+            return
+        self._outdated |= dict.fromkeys(self.demands.naming(claim))
+        self._wake.set()
 
-    def _deallocated(self, before: ResourceClaim, after: ResourceClaim) -> None:
+    def _deallocated(self, before: ResourceClaim) -> None:
         """Let the node step back from a pod that was sent there: kube-scheduler takes back only what a pod cannot use."""
-        pod, node = self.state.pods.get(after.pod), before.node
+        pod, node = self.state.pods.get(before.pod), before.node
         if pod is None or not pod.is_alive or pod.node is not None or node is None:
             return
+        if pod.key[0] != before.metadata.namespace:
+            return  # anybody may write down any pod
         if not self.allocations.was_withdrawn(before) and self.openings.are_here():
             self.metrics.count(ALLOCATIONS, AllocationOutcome.UNDONE)
         if not pod.pod.spec.scheduling_gates:

@@ -37,6 +37,8 @@ MAX_ALTERNATIVES: Final = 8
 MAX_CLAIM_BYTES: Final = 64 * 1024
 """Of a claim's JSON that is kept, but for finalizers; that of a larger one is not, and the claim is refused."""
 _OPERATORS: Final = ("", "Equal", "Exists")
+_UID_CHARACTERS: Final = 64
+"""More than a UID has; users may write longer ones."""
 _TOO_MANY: Final = f"more than {MAX_ALTERNATIVES} combinations of alternatives for a pod"
 
 
@@ -134,7 +136,14 @@ def holdings_of(claim: ResourceClaim) -> ResourceClaim:
     """Return what a claim holds; of ours also its class and its pod, whose GPUs are in a ledger, too."""
     if not is_ours(claim):
         return lean_claim(claim)
-    return replace(lean_claim(claim, with_owners=True), spec=_of_class_alone(OUR_CLASS))
+    lean = lean_claim(claim, with_owners=True)
+    return replace(lean, metadata=replace(lean.metadata, annotations=_mark(claim)), spec=_of_class_alone(OUR_CLASS))
+
+
+def _mark(claim: ResourceClaim) -> dict[str, str] | None:
+    """Return the annotation that says for which pod a claim is, where no owner says so."""
+    uid = claim.pod if claim.is_standalone else ""
+    return {keys.CLAIM_POD: uid} if 0 < len(uid) <= _UID_CHARACTERS else None
 
 
 def trimmed(claim: ResourceClaim) -> ResourceClaim:
@@ -150,7 +159,9 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
         metadata.resource_version,
         deletion_timestamp=metadata.deletion_timestamp,
         annotations={
-            key: value for key, value in (metadata.annotations or {}).items() if key.startswith(keys.USER_PREFIX)
+            key: value
+            for key, value in (metadata.annotations or {}).items()
+            if key.startswith(keys.USER_PREFIX) or key == keys.CLAIM_POD
         },
         owner_references=[owner for owner in metadata.owner_references or () if owner.controller],
         finalizers=metadata.finalizers,
@@ -159,7 +170,7 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
     if json_bytes <= MAX_CLAIM_BYTES:
         return replace(claim, metadata=name_and_ours)
     return replace(
-        claim, metadata=replace(name_and_ours, annotations=None), spec=_of_class_alone(OUR_CLASS, json_bytes)
+        claim, metadata=replace(name_and_ours, annotations=_mark(claim)), spec=_of_class_alone(OUR_CLASS, json_bytes)
     )
 
 

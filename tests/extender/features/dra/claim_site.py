@@ -101,6 +101,7 @@ class Planner:
             await self.dra.read_again()
             await self.queue.round()
         await self.dra.take_back_unreserved()
+        await self.dra.let_go_of_idle()
         for task in self.replica.attention.due(self.state, self.site.seconds):
             await self.driver.drive(release(self.state, task), 1e9)
 
@@ -156,6 +157,20 @@ class ClaimSite:
             self.world.store.create(CLAIMS, "default", claim)
         made = [{"name": f"c{at}", "resourceClaimName": f"{name}-c{at}"} for at in range(len(counts))]
         self.world.patch(PODS, name, {"status": {"resourceClaimStatuses": made}}, "status")
+
+    def create_claim(self, name: str, count: int) -> None:
+        """Create a claim of our class without a template, as a user does."""
+        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [_request(count, "")]}}}
+        self.world.store.create(CLAIMS, "default", claim)
+
+    def create_naming(self, name: str, *claims: str) -> None:
+        """Create a pod behind our gate that names such claims."""
+        spec = {
+            "containers": [{"name": "main", "resources": {}}],
+            "schedulingGates": [{"name": keys.PLAN_GATE}],
+            "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
+        }
+        self.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
 
     def create_strangers(self, name: str, device_class: str = DRIVER) -> None:
         """Create a claim of NVIDIA's class, which no policy has refused, or of another class."""
@@ -237,25 +252,37 @@ class ClaimSite:
                 self.world.store.bind("default", user["name"], binding)
 
     def _control(self) -> None:
-        """Remove the claims of pods that have ended, as the controller does."""
+        """Remove the claims of pods that have ended or are gone, as the controllers do."""
+        pods = {pod["metadata"]["uid"] for pod in self.world.store.list(PODS).items}
+        for claim in self.world.store.list(CLAIMS).items:
+            if _made_for(claim) and _made_for(claim) not in pods:
+                self.world.store.delete(CLAIMS, "default", claim["metadata"]["name"])
         for pod in self.world.store.list(PODS).items:
-            if (pod["status"] or {}).get("phase") == "Succeeded":
+            if (pod["status"] or {}).get("phase") == "Succeeded" and pod["spec"].get("nodeName"):
                 for claim in self._claims_of(pod):
-                    self._patch_status(claim, {"allocation": None, "reservedFor": None})
-                    self.world.store.delete(CLAIMS, "default", claim["metadata"]["name"])
+                    name, users = claim["metadata"]["name"], (claim.get("status") or {}).get("reservedFor") or []
+                    is_its_own = claim["metadata"].get("ownerReferences")
+                    # It reserves what a bound pod names, whoever has allocated it, and frees what nothing but ended pods use.
+                    if is_its_own or not users or any(user["uid"] == pod["metadata"]["uid"] for user in users):
+                        self._patch_status(claim, {"allocation": None, "reservedFor": None})
+                    if is_its_own:
+                        self.world.store.delete(CLAIMS, "default", name)
 
     def _claims_of(self, pod: Object) -> list[Object]:
-        owned = (claim for claim in self.world.store.list(CLAIMS).items)
-        return [each for each in owned if _owner(each) == pod["metadata"]["uid"]]
+        """Return the claims that were made for a pod, or that it names."""
+        named = {claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()}
+        claims = self.world.store.list(CLAIMS).items
+        uid = pod["metadata"]["uid"]
+        return [claim for claim in claims if _made_for(claim) == uid or claim["metadata"]["name"] in named]
 
     def _patch_status(self, claim: Object, status: Object) -> None:
         self.world.patch(CLAIMS, claim["metadata"]["name"], {"status": status}, "status")
 
     def _check(self) -> None:
-        """No device is in two claims of pods, and of each the ledger names the GPU for the claim's pod."""
+        """No device is in two claims of ours, and of each the ledger names the GPU for the claim's pod."""
         given: dict[tuple[str, str], str] = {}
         for claim in self.world.store.list(CLAIMS).items:
-            allocation = _allocation(claim) if claim["metadata"].get("ownerReferences") else None
+            allocation = _allocation(claim) if _owner(claim) else None
             for result in allocation["devices"]["results"] if allocation else ():
                 name, device = claim["metadata"]["name"], (result["pool"], result["device"])
                 assert device not in given, f"{device} is given to {given[device]} and {name}"
@@ -299,6 +326,11 @@ def _request(counts: int | Sequence[int], selector: str) -> Object:
 
 
 def _owner(claim: Object) -> str:
+    """Return the pod that a claim is for."""
+    return _made_for(claim) or str((claim["metadata"].get("annotations") or {}).get(keys.CLAIM_POD, ""))
+
+
+def _made_for(claim: Object) -> str:
     owners = claim["metadata"].get("ownerReferences") or [{"uid": ""}]
     return str(owners[0]["uid"])
 

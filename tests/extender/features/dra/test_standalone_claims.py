@@ -1,0 +1,214 @@
+"""Claims that were made without a template: allocated for one of the pods that name them, and then for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from extender.binding.intents import AllocateClaim, Conflict, Done, MarkClaim
+from tests.extender.features.dra.claim_site import CLAIMS, DEADLINE_SECONDS, ClaimSite
+from tests.extender.world import drive
+from topology.annotations import keys
+from topology.errors import RequestError
+
+SEEDS = range(4)
+
+
+def ticks(site: ClaimSite, count: int) -> None:
+    async def run() -> None:
+        for _ in range(count):
+            await site.tick()
+
+    asyncio.run(run())
+
+
+def site_with(*claims: str, count: int = 4) -> ClaimSite:
+    """Return one node, and claims for so many devices each."""
+    site = ClaimSite(1, Random(0))
+    for claim in claims:
+        site.create_claim(claim, count)
+    return site
+
+
+def why_refused(site: ClaimSite, name: str) -> str:
+    with pytest.raises(RequestError) as error:
+        site.planner.state.request_of(site.pod(name))
+    return str(error.value)
+
+
+def mark(site: ClaimSite, claim: str) -> str | None:
+    item = site.world.store.get(CLAIMS, "default", claim)
+    return (item["metadata"].get("annotations") or {}).get(keys.CLAIM_POD)
+
+
+def test_a_claim_is_marked_for_its_pod_before_it_is_allocated() -> None:
+    site = site_with("shared")
+    site.create_naming("a", "shared")
+    ticks(site, 2)
+    ours = [intent for intent in site.world.intents if isinstance(intent, MarkClaim | AllocateClaim)]
+    assert [type(intent) for intent in ours] == [MarkClaim, AllocateClaim]
+    assert isinstance(ours[0], MarkClaim) and ours[0].pod == site.pod("a").metadata.uid
+    assert site.node_of("a") == "n0" and len(site.allocations()["shared"][1]) == 4
+
+
+def test_all_pods_take_their_claims_in_one_order() -> None:
+    """Or two of them could have one claim each, and wait for the other one."""
+    site = site_with("x", "y", count=2)
+    site.create_naming("a", "y", "x")
+    ticks(site, 2)
+    assert [intent.name for intent in site.world.intents if isinstance(intent, MarkClaim)] == ["x", "y"]
+
+
+def test_a_second_pod_waits_with_a_reason_until_the_first_is_gone() -> None:
+    """The claim, which stays, is allocated for it then; the ledger forgets the first one when that has ended."""
+    site = site_with("shared")
+    site.create_naming("a", "shared")
+    ticks(site, 3)
+    site.create_naming("b", "shared")
+    ticks(site, 2)
+    assert "the pod a has it until that pod is deleted" in why_refused(site, "b")
+    assert site.node_of("b") is None
+    site.end("a")
+    ticks(site, 6)
+    assert "the pod a has it until that pod is deleted" in why_refused(site, "b")
+    assert (site.node_of("b"), site.world.claims("n0"), mark(site, "shared")) == (None, {}, None)
+    site.world.delete("a", 0)
+    ticks(site, 6)
+    assert site.node_of("b") == "n0"
+    assert set(site.world.claims("n0").values()) == {site.pod("b").metadata.uid}
+    site.end("b")
+    ticks(site, 6)
+    assert (site.world.claims("n0"), site.allocations(), mark(site, "shared")) == ({}, {}, None)
+
+
+def test_a_pod_is_read_again_when_the_one_before_it_is_deleted() -> None:
+    """It was never planned, so nothing has been written to the claim."""
+    site = site_with("shared")
+    site.create("full", 8)
+    ticks(site, 3)
+    site.create_naming("a", "shared")
+    ticks(site, 1)
+    site.create_naming("b", "shared")
+    ticks(site, 1)
+    assert "the pod a, which names it, too, comes first" in why_refused(site, "b")
+    site.world.delete("a", 0)
+    site.end("full")
+    ticks(site, 6)
+    assert site.node_of("b") == "n0"
+
+
+def test_a_withdrawal_ends_what_rests_on_a_mark_that_the_watch_has_not_shown() -> None:
+    """Another planner has marked the claim, and its allocation is under way."""
+    site = site_with("shared")
+    site.create_naming("a", "shared")
+    site.schedules, pod = False, site.pod("a")
+    site.planner.catch_up()
+    item = site.world.store.get(CLAIMS, "default", "shared")["metadata"]
+    mark = MarkClaim("default", "shared", item["uid"], item["resourceVersion"], (), pod.metadata.uid)
+    assert isinstance(site.world.execute(mark), Done)
+    version = site.world.store.get(CLAIMS, "default", "shared")["metadata"]["resourceVersion"]
+    assert drive(site.planner.dra.allocations.withdraw(pod), site.world.execute)
+    late = AllocateClaim("default", "shared", item["uid"], version, {"devices": {"results": []}})
+    assert isinstance(site.world.execute(late), Conflict)
+
+
+def test_pods_that_name_the_same_two_claims_do_not_wait_for_each_other() -> None:
+    """Whatever their order."""
+    site = site_with("x", "y", count=2)
+    site.create_naming("a", "x", "y")
+    site.create_naming("b", "y", "x")
+    ticks(site, 4)
+    (running,) = (name for name in "ab" if site.node_of(name))
+    site.end(running)
+    ticks(site, 4)
+    site.world.delete(running, 0)
+    ticks(site, 4)
+    assert site.node_of("b" if running == "a" else "a") == "n0"
+
+
+def test_a_pod_that_is_deleted_before_it_runs_lets_go_of_its_claim() -> None:
+    """Whatever it had of it: a mark, or devices."""
+    for schedules_after in (1, 3):
+        site = site_with("shared", count=8)
+        site.schedules = False
+        site.create_naming("a", "shared")
+        ticks(site, schedules_after)
+        assert mark(site, "shared") is not None
+        site.world.delete("a", 0)
+        site.create_naming("b", "shared")
+        site.schedules = True
+        ticks(site, 8)
+        assert site.node_of("b") == "n0"
+
+
+def test_a_late_allocation_for_a_deleted_pod_does_not_commit_once_its_devices_are_free() -> None:
+    """The claim stays, so its version has to move before the ledger forgets the pod."""
+    site = site_with("shared", count=8)
+    site.create_naming("a", "shared")
+    site.dies_at = AllocateClaim
+    ticks(site, 2)
+    assert site.deaths == 1
+    (late,) = site.world.late
+    site.world.delete("a", 0)
+    site.create("b", 8)
+    ticks(site, 8)
+    assert site.node_of("b") == "n0"
+    site.world.execute(late)
+    assert "shared" not in site.allocations()
+
+
+def test_a_mark_without_a_plan_goes_after_the_deadline() -> None:
+    """A user wrote it, or its planner died before the ledger forgot the pod."""
+    site = site_with("shared")
+    site.create_claim("too-large", 33)
+    site.create_naming("a", "shared", "too-large")
+    ticks(site, 1)
+    site.world.patch(CLAIMS, "shared", {"metadata": {"annotations": {keys.CLAIM_POD: site.pod("a").metadata.uid}}})
+    site.create_naming("b", "shared")
+    ticks(site, 3)
+    assert site.node_of("b") is None
+    ticks(site, int(DEADLINE_SECONDS) // 2)
+    assert site.node_of("b") == "n0"
+
+
+def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.Config) -> None:
+    """Planners die at any write, watches are behind each other, allocations are undone, and pods are deleted at any time."""
+    for seed in range(200) if pytestconfig.getoption("--long") else [0]:
+        _live_through(Random(seed))
+
+
+def _live_through(random: Random) -> None:
+    site = ClaimSite(2, random)
+    for name, count in (("x", 4), ("y", 2), ("z", 2)):
+        site.create_claim(name, count)
+    names, deleted, left = list[str](), set[str](), set[str]()
+
+    def end_and_delete(probability: float) -> None:
+        for name in [*names]:
+            if site.node_of(name) and site.pod(name).status.phase != "Succeeded":
+                site.end(name)
+            elif random.random() < (probability if site.node_of(name) else probability - 0.9):
+                deleted.add(site.pod(name).metadata.uid)
+                site.world.delete(name, 0)
+                names.remove(name)
+
+    site.chaos = 0.4
+    for number in range(12):
+        if number % 3 == 0:
+            names += [f"p{number}", f"made-{number}"]
+            site.create_naming(names[-2], *random.sample("xyz", random.choice([1, 1, 2])))
+            site.create(names[-1], random.choice([1, 4, 8]))
+        ticks(site, 1)
+        end_and_delete(0.93)
+    site.chaos = 0.0
+    for _ in range(200):
+        ticks(site, 1)
+        end_and_delete(0.9)
+        left = {uid for name in site.names for uid in site.world.claims(name).values()}
+        if (left or not names) and left <= deleted and not site.allocations():
+            break
+    assert left <= deleted, "an agent would say that these do not run"
+    assert left or not names
+    assert site.allocations() == {}
