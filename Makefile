@@ -11,6 +11,7 @@ venv: $(BIN)/.installed ## Make .venv from the lock, and nothing else
 
 $(BIN)/.installed: requirements.lock pyproject.toml hatch_build.py $(wildcard agent/kubelet/api/*.proto)
 	$(PYTHON) -m venv .venv
+	@# pip installs uv by its hashes. uv installs the rest, or pip where uv reaches no index.
 	sed -n '/^uv==/,/^    # via/p' requirements.lock >$(BIN)/.uv
 	$(BIN)/python -m pip install --quiet --require-hashes -r $(BIN)/.uv
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock || \
@@ -45,7 +46,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Each tier prints its ten slowest tests.
 PYTEST := $(BIN)/python -m pytest --durations=10
 
-test: venv ## Run the tests that need neither Kubernetes nor minutes
+test: venv ## Run the tests that need neither Kubernetes nor seconds of CPU each
 	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
 
 test-all: test test-slow test-waits test-alone ## Run everything that this machine can run, a tier after the other, as CI does

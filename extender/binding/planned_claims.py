@@ -25,7 +25,7 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.parts import Parts
 from extender.cluster.state import ClusterState
 from topology.annotations import keys
-from topology.annotations.records import Claim, encode_placement
+from topology.annotations.records import Claim, PlacementRecord, encode_placement
 from topology.errors import PayloadError, RequestError
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -128,16 +128,17 @@ def planned_record(state: ClusterState, pod: Pod, node: str, request: GpuRequest
         decision = view.decide_for(uid, request)
     if not isinstance(decision, Placement):
         return ""
+    record = _record(state, view, pod, request, decision)
+    if record is None:
+        return ""
+    claims = claims_for(pod, planned_parts(pod, record), sharing_class_of(pod))
+    if {*claims} != {replace(claim, parent="") for claim in view.claims_of(uid)}:
+        return ""
+    fence_mark = (pod.metadata.annotations or {}).get(keys.FENCE, "")
+    planned = replace(record, ledger_generation=ledger.generation, planned_node=node, planned_fence=fence_mark)
     try:
-        record = record_of(view, state.request_of(pod), decision)
-        claims = claims_for(pod, planned_parts(pod, record), sharing_class_of(pod))
-        if {*claims} != {replace(claim, parent="") for claim in view.claims_of(uid)}:
-            return ""
-        fence_mark = (pod.metadata.annotations or {}).get(keys.FENCE, "")
-        return encode_placement(
-            replace(record, ledger_generation=ledger.generation, planned_node=node, planned_fence=fence_mark)
-        )
-    except (RequestError, PayloadError):
+        return encode_placement(planned)
+    except PayloadError:
         return ""
 
 
@@ -157,25 +158,27 @@ def _choose(
                 if has_claims
                 else view.decide_on(item.gpus, item.request, taken)
             )
-        alternative = item.request.alternative
-        parts = _parts(state, view, pod.pod, decision, alternative) if isinstance(decision, Placement) else None
-        if parts is None:
+        record = _record(state, view, pod.pod, item.request, decision) if isinstance(decision, Placement) else None
+        if record is None:
             refused.add(item.uid)
             continue
-        choices[item.uid] = _Choice(pod.pod, parts)
+        choices[item.uid] = _Choice(pod.pod, planned_parts(pod.pod, record))
         if isinstance(decision, Placement) and not has_claims:
             taken += Held.of(decision, item.request)
     return choices, frozenset(refused)
 
 
-def _parts(state: ClusterState, view: NodeView, pod: Pod, placement: Placement, alternative: int) -> Parts | None:
+def _record(
+    state: ClusterState, view: NodeView, pod: Pod, request: GpuRequest, placement: Placement
+) -> PlacementRecord | None:
+    """Return the record of a placement that meets one of the pod's requests; `None`: its ResourceClaims have changed."""
     try:
         requested = state.request_of(pod)
     except RequestError:
         return None
-    if alternative > len(requested.alternatives):
-        return None  # its claims have changed
-    return planned_parts(pod, record_of(view, requested.instead(alternative), placement))
+    if request.alternative > len(requested.alternatives):
+        return None
+    return record_of(view, requested.instead(request.alternative), placement)
 
 
 def _made_alone(state: ClusterState, view: NodeView, choices: Mapping[str, _Choice]) -> Step[dict[str, _Choice]]:

@@ -27,7 +27,7 @@ from topology.errors import RequestError
 from topology.placement.verdict import Placement, Reason, Rejection
 
 _FORGOTTEN: Final = (
-    "what it was preferred to is known to the extender that bound it (--extender), 15 s later, for its last 1,000 pods"
+    "--extender asks the extender that bound it for the second-best node: 15 s later, and for its last 1,000 pods"
 )
 
 

@@ -24,6 +24,7 @@ from extender.config.defaults import QUEUE_LEASE
 from extender.kubectl.extender_client import ExtenderUnavailable
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
+from extender.kubernetes.lease import path_of_lease
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request, words_of
 
@@ -132,8 +133,7 @@ async def _leading(api: KubeApi, pods: Sequence[_Pod]) -> _Pod:
         raise ExtenderUnavailable(
             f"there are several schedulers with gputopo: {', '.join(sorted(places))}; forward a port and name its URL"
         )
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
-    holder = (await _get(api, path, _Lease)).spec.holder_identity or ""
+    holder = (await _get(api, path_of_lease(namespace, name), _Lease)).spec.holder_identity or ""
     for pod in pods:
         if pod.is_in(holder):
             return pod

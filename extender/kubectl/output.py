@@ -257,7 +257,7 @@ def print_why(answer: Why, form: Form, node: str = "") -> None:
             say(part)
     if pod.node and node not in ("", pod.node):
         say()
-        say(f"the pod is placed, so {node} is not asked about it; to ask all nodes about a pod like it:")
+        say(f"the pod is placed, so there is no verdict on {node}; to check all nodes for a pod like it:")
         say(f"kubectl get pod {pod.name} -n {pod.namespace} -o json | kubectl gputopo what-if -f -")
     if not pod.node:
         heads = ("NODE", "FITS", "RULE", "NUMBERS", "WHAT-WOULD-HELP", "REASON", "SCORE")

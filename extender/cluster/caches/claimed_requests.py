@@ -6,6 +6,7 @@ Without such a feature no pod is kept, and none requests anything by its claims.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import islice
 
 from extender.cluster.objects.gpu_pods import ClaimedRequest
 from extender.cluster.objects.kinds import Pod
@@ -48,9 +49,9 @@ class ClaimedRequests:
         """Return a pod with claims by UID."""
         return self._pods.get(uid)
 
-    def naming(self, namespace: str, claim: str) -> list[str]:
-        """Return the UIDs of the pods that name an existing claim."""
-        return [*self._naming.get((namespace, claim), ())]
+    def naming(self, namespace: str, claim: str, most: int | None = None) -> list[str]:
+        """Return the UIDs of the pods that name an existing claim, of at most so many."""
+        return [*islice(self._naming.get((namespace, claim), ()), most)]
 
     @property
     def uids(self) -> list[str]:

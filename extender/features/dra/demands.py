@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -108,17 +108,21 @@ class Demands:
         )
         return next(suited, possible[0] if possible else None)
 
-    def freed(self) -> list[str]:
-        """Return the pods that came behind another one which is not to be planned any more, the oldest first; each once."""
+    def freed(self) -> list[tuple[str, str]]:
+        """Return namespaces and names of claims whose first pod is no longer to be planned, once for each such pod."""
         uids = [uid for uid in self.behind if self._comes_first(self.behind.get(uid) or "") is None]
-        claims = [claim for uid in uids if self.behind.pop(uid) and (claim := self.claims.get(uid))]
-        return [pod for claim in claims for pod in self.naming(claim)]
+        for uid in uids:
+            self.behind.pop(uid)
+        return [(claim.metadata.namespace, claim.metadata.name) for uid in uids if (claim := self.claims.get(uid))]
 
-    def naming(self, claim: ResourceClaim) -> list[str]:
-        """Return the UIDs of the pods that name a claim without a template, the oldest first."""
-        uids = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
-        pods = [pod for uid in uids if (pod := self.state.claimed.get(uid))]
-        return [pod.metadata.uid for pod in sorted(pods, key=_age)]
+    def pods_naming(self, namespace: str, name: str) -> Generator[None, None, list[str]]:
+        """Return the UIDs of the pods that name a claim without a template, the oldest first, in steps."""
+        aged = list[tuple[str, str]]()
+        for uid in self.state.claimed.naming(namespace, name):
+            if pod := self.state.claimed.get(uid):
+                aged.append((pod.metadata.creation_timestamp or "", uid))
+            yield
+        return [uid for _, uid in sorted(aged)]
 
     def inventory(self, node: str) -> NodeInventory:
         """Return what the node's driver publishes, whoever holds it."""
@@ -180,8 +184,7 @@ class Demands:
         """
         if claim.pod:
             return
-        naming = self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name)
-        for uid in naming[:NAMING_LOOKED_AT]:
+        for uid in self.state.claimed.naming(claim.metadata.namespace, claim.metadata.name, NAMING_LOOKED_AT):
             if uid != pod.metadata.uid and (first := self._comes_first(uid)):
                 self.behind.put(claim.metadata.uid, claim.metadata.namespace, uid)
                 why = _COMES_FIRST if first.node is None else _HAS
@@ -217,10 +220,6 @@ class Demands:
             kept = versions, read_demands(ours, device_class, self.selectors)
             self._devices.put(pod.metadata.uid, pod.metadata.namespace, kept)
         return kept[1]
-
-
-def _age(pod: Pod) -> tuple[str, str]:
-    return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
 def _was_planned(pod: Pod) -> bool:

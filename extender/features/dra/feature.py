@@ -82,8 +82,10 @@ class Dra(Feature):
     """By UID of a pod."""
     _kept_on: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
     """By UID of a claim that could not be let go."""
+    _changed: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Namespaces and names of claims without a template whose pods are to be read again: any number may name one claim."""
     _outdated: dict[str, None] = field(default_factory=dict)
-    """UIDs of pods that are to be read again: any number of them may name one claim."""
+    """UIDs of pods that are to be read again."""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -179,7 +181,11 @@ class Dra(Feature):
         return pod is None or not pod.is_alive or pod.key[0] != claim.metadata.namespace
 
     def _reading_again(self) -> Iterator[None]:
-        self._outdated |= dict.fromkeys(self.demands.freed())
+        self._changed |= dict.fromkeys(self.demands.freed())
+        while self._changed:
+            namespace, name = next(iter(self._changed))
+            del self._changed[namespace, name]
+            self._outdated |= dict.fromkeys((yield from self.demands.pods_naming(namespace, name)))
         while self._outdated:
             uid = next(iter(self._outdated))
             del self._outdated[uid]
@@ -211,7 +217,7 @@ class Dra(Feature):
         if not claim.is_standalone:
             self.state.pods.read_again(claim.pod)
             return
-        self._outdated |= dict.fromkeys(self.demands.naming(claim))
+        self._changed[claim.metadata.namespace, claim.metadata.name] = None
         self._wake.set()
 
     def _deallocated(self, before: ResourceClaim) -> None:

@@ -355,8 +355,7 @@ class Queue(Feature):
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:
             self.metrics.count(GANGS)
-        for _ in start.assignments:
-            self.metrics.count(PODS, "planned")
+        self.metrics.count(PODS, "planned", amount=len(start.assignments))
         for event in events.of_start(start, self.reasons, self.clock()):
             self.recorder.record(event)
 

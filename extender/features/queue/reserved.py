@@ -23,7 +23,7 @@ def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iter
         view = state.views.get(hold.node) if hold else None
         if hold is None or view is None or hold.node in member.avoided:
             continue
-        if not nodes.lets(member.pod, hold.node, HostDemand.of(member.pod)):
+        if not nodes.lets(member.pod, hold.node, HostDemand.of(member.pod), member.request.alternative):
             continue
         decision = view.decide_on(hold.gpus, member.request)
         if isinstance(decision, Placement):

@@ -24,7 +24,7 @@ from topology.effort import Search
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest, Location
 
-QUIET_SECONDS: Final = 3.0
+UNANNOUNCED_SECONDS: Final = 3.0
 """A pod that is planned within this time of its creation gets neither events nor a condition: each is a write."""
 READ_AT_ONCE: Final = 32
 """Pods, in one step: about a millisecond."""
@@ -166,8 +166,8 @@ def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
 
 
 def has_waited(pod: Pod, now: Instant) -> bool:
-    """Whether a pod has waited for so long that it is told why."""
-    return now.age_seconds(pod.metadata.creation_timestamp) >= QUIET_SECONDS
+    """Whether a pod has waited long enough for an event or a condition."""
+    return now.age_seconds(pod.metadata.creation_timestamp) >= UNANNOUNCED_SECONDS
 
 
 def key_of_unit(pod: GpuPod, group: GroupRequest | None) -> str:

@@ -45,19 +45,12 @@ def states(course: Course) -> dict[str, list[str]]:
     return {gpu: [state for _, state in changes] for gpu, changes in course.items()}
 
 
-QUICK = ("flap", "reset")
-"""Scripts that are played every time; all others with the slow tests."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "restarts",
-    [pytest.param((), id="one agent"), pytest.param((250.0, 3500.0), id="three agents", marks=pytest.mark.slow)],
+    [pytest.param((), id="one agent"), pytest.param((250.0, 3500.0), id="three agents")],
 )
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, id=file.stem, marks=() if file.stem in QUICK else pytest.mark.slow) for file in SCRIPTS],
-)
+@pytest.mark.parametrize("file", [pytest.param(file, id=file.stem) for file in SCRIPTS])
 def test_agent_and_command_line_are_one_machine(
     file: Path, restarts: tuple[float, ...], fake_nvml: FakeNvml, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ from random import Random
 
 from extender.binding.intents import AllocateClaim, SwapLedger
 from tests.extender.features.dra.claim_site import ClaimSite
+from topology.annotations import keys
+from topology.annotations.records import decode_placement
 
 NO_DEVICE = "device.driver == 'nic.example.com'"
 
@@ -66,12 +68,14 @@ def test_another_planner_carries_on_with_the_request_that_is_planned() -> None:
 
 
 def test_a_request_that_comes_later_may_be_for_more_devices() -> None:
-    """No device suits the first one."""
+    """No device suits the first one; the pod's record has the GPUs of the other."""
     site = site_with()
     site.create("a", (2, 4), selector=NO_DEVICE)
     ticks(site, 3)
     assert (site.node_of("a"), site.requests_met()["a-c0"]) == ("n0", {"gpus/way-1"})
     assert len(site.world.claims("n0")) == len(site.allocations()["a-c0"][1]) == 4
+    record = decode_placement((site.pod("a").metadata.annotations or {})[keys.PLACEMENT])
+    assert (record.planned_node, len(record.containers["main"])) == ("n0", 4)
 
 
 def test_a_pod_that_no_device_suits_holds_up_none_that_requests_as_many() -> None:

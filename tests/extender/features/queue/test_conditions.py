@@ -10,8 +10,7 @@ from extender.cluster.objects.kinds import Pod, PodCondition
 from extender.cluster.state import ClusterState
 from extender.features.queue.conditions import FIRST, QUIET_SECONDS, PlanCondition, PlanConditions, to_request
 from extender.features.queue.listing import QueueStanding
-from extender.features.queue.waiting import QUIET_SECONDS as QUIET_AT_FIRST
-from extender.features.queue.waiting import NotPlanned, WaitReason
+from extender.features.queue.waiting import UNANNOUNCED_SECONDS, NotPlanned, WaitReason
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import Request
 from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node
@@ -42,7 +41,7 @@ class Written:
     def __init__(self, state: ClusterState, status: int | None = 200) -> None:
         self.sent = list[Request]()
         self.seconds = 0.0
-        self.conditions = PlanConditions(state, self._send, lambda: at(QUIET_AT_FIRST + self.seconds))
+        self.conditions = PlanConditions(state, self._send, lambda: at(UNANNOUNCED_SECONDS + self.seconds))
         self._status = status
 
     async def next(self, pods: Waiting, seconds: float = 0.0) -> str:

@@ -6,14 +6,14 @@ import pytest
 
 from extender.features.queue import events
 from extender.features.queue.listing import QueueStanding
-from extender.features.queue.waiting import QUIET_SECONDS, NotPlanned, WaitReason
+from extender.features.queue.waiting import UNANNOUNCED_SECONDS, NotPlanned, WaitReason
 from extender.planning.planner import Start
 from tests.extender.builders import PAIRS, at, cluster, node
 from tests.extender.features.queue.queued import of_gang, queued, read
 from tests.extender.planning.gangs import placed
 
 
-@pytest.mark.parametrize(("seconds", "notes"), [(QUIET_SECONDS - 1, []), (QUIET_SECONDS, ["no room"])])
+@pytest.mark.parametrize(("seconds", "notes"), [(UNANNOUNCED_SECONDS - 1, []), (UNANNOUNCED_SECONDS, ["no room"])])
 def test_a_pod_hears_why_it_waits_once_it_has_waited(seconds: float, notes: list[str]) -> None:
     """An event is a write, and most pods of a burst are planned before anybody reads it."""
     state = cluster(node("n1", PAIRS), queued("p"))
@@ -24,7 +24,7 @@ def test_a_pod_hears_why_it_waits_once_it_has_waited(seconds: float, notes: list
 
 @pytest.mark.parametrize(
     ("seconds", "waiting", "names"),
-    [(QUIET_SECONDS, "ab", "ab"), (QUIET_SECONDS, "b", "b"), (QUIET_SECONDS - 1, "ab", "")],
+    [(UNANNOUNCED_SECONDS, "ab", "ab"), (UNANNOUNCED_SECONDS, "b", "b"), (UNANNOUNCED_SECONDS - 1, "ab", "")],
 )
 def test_a_pod_hears_where_it_goes_if_it_has_waited(seconds: float, waiting: str, names: str) -> None:
     """kube-scheduler says it of each pod anyway."""
