@@ -118,7 +118,7 @@ def take_claims_back(state: ClusterState, uids: Sequence[str]) -> Step[bool]:
 def planned_record(state: ClusterState, pod: Pod, node: str, request: GpuRequest) -> str:
     """Return the record of what a pod behind our gate has claims on there; empty where it cannot be written before the bind.
 
-    It holds on this node, and until the pod is fenced. So it holds as long as the ledger has the claims.
+    It holds on this node, and until the pod is fenced: as long as the ledger has the claims. One that is rebuilt may lack them.
     """
     uid, view = pod.metadata.uid, state.views.get(node)
     ledger = view.payloads.ledger.value if view else None

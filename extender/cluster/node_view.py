@@ -346,7 +346,8 @@ def derive(
     in_question = _in_question(pods, payloads, standing_claims)
     silicon = silicon_of(gpus, standing_claims)
     is_here = partial(_is_here, frozenset(devices), devices, silicon)
-    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers, is_here)
+    has_ledger = ledger is not None
+    holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers, is_here, has_ledger=has_ledger)
     uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))

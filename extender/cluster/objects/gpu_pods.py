@@ -185,6 +185,12 @@ class GpuPod:
         """What its shares add up to as its kubelet lists them."""
         return sum(self.shares) - (self.init_share.memory_gib or 0 if self.init_share else 0)
 
+    @property
+    def is_placed_by_plan(self) -> bool:
+        """Whether its record was written before its Binding."""
+        record = read_placement(self.pod)
+        return record is not None and bool(record.planned_node)
+
     def is_placed_on(self, parts: Parts) -> bool:
         """Whether its record names these GPUs, and these shares of them; of a whole GPU any container may have it."""
         if self.placed is None or self.placed.keys() != parts.keys():
@@ -406,7 +412,7 @@ def read_placement(pod: Pod) -> PlacementRecord | None:
         return None
     if not record.planned_node:
         return record
-    # Claims of a pod that is not bound leave a ledger only after a fence: what was planned is claimed until then.
+    # Claims of a pod that is not bound leave a ledger only after a fence, but for one that is rebuilt: see `holdings_of`.
     is_fenced = annotations.get(keys.FENCE, "") != record.planned_fence
     return None if is_fenced or pod.spec.node_name != record.planned_node else record
 

@@ -14,7 +14,7 @@ A pod that wants the planned GPUs or none is not followed before it runs: its no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.cluster.objects.gpu_pods import GpuPod, claims_for, sharing_class_of
 from extender.cluster.objects.parts import (
@@ -82,6 +82,8 @@ def holdings_of(
     evidence: Evidence,
     sharers: Mapping[str, tuple[Sharer, ...]] = {},
     is_here: Callable[[str], bool] = lambda _: True,
+    *,
+    has_ledger: bool = False,
 ) -> tuple[Holding, ...]:
     """Return what each pod that has not stopped holds, by UID; linear in pods, claims, holders and sharers.
 
@@ -97,6 +99,8 @@ def holdings_of(
         evidence: Says whom a report is about.
         sharers: GPU → all whom the agent saw with parts of it.
         is_here: Whether a GPU or slice is one of the node's.
+        has_ledger: Whether the node's ledger can be read. A record that came with a plan then needs its claims: they may have
+            been dropped since, when a ledger was rebuilt.
 
     """
     claims_on: dict[str, list[Claim]] = {}
@@ -117,8 +121,14 @@ def holdings_of(
         claimed = of_claims(own) if own else {}
         is_about_it = evidence.is_about(pod, frozenset(seen))
         sharing_class = own[0].sharing_class if own else sharing_class_of(pod.pod) if pod.shares else ""
-        holdings.append(_holding(pod, claimed, seen, sharing_class, is_about_it=is_about_it, is_here=is_here))
+        believed = _without_lapsed_plan(pod, claimed) if has_ledger else pod
+        holdings.append(_holding(believed, claimed, seen, sharing_class, is_about_it=is_about_it, is_here=is_here))
     return tuple(holdings)
+
+
+def _without_lapsed_plan(pod: GpuPod, claimed: Parts) -> GpuPod:
+    has_lapsed = pod.placed and not pod.is_placed_on(claimed) and pod.is_placed_by_plan
+    return replace(pod, placed=None) if has_lapsed else pod
 
 
 def _by_name(holders: Mapping[str, Holder]) -> dict[tuple[str, str], Parts]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.simulated.double.resources import NODES
 from extender.binding.intents import Done, WritePlacement
 from extender.binding.outcome import Bound
 from extender.binding.planned_claims import planned_record
 from tests.extender.binding.planned_pods import bind_around_us, claim, claimed, open_gate, queued, uid_of
 from tests.extender.world import Replica, World
+from topology.annotations import keys
 from topology.node.links import Affinity
 from topology.request.gpu_request import GpuRequest
 
@@ -68,3 +70,24 @@ def test_a_record_that_came_with_the_plan_ends_with_its_claims() -> None:
     replica = Replica(world)
     assert recorded(replica, "a") is None
     assert replica.state.views["n1"].conflicts == {}
+
+
+def test_a_record_that_came_with_the_plan_is_not_believed_against_a_ledger_that_was_rebuilt_before() -> None:
+    """The gate is opened by a write that was under way meanwhile. The node takes no pod until a report says what this one has."""
+    world = queued("a")
+    world.add_pod("thief", 4)
+    claim(world, {"a": 0b0011})
+    state, request = Replica(world).state, GpuRequest(2, preferred=Affinity.NVLINK)
+    pod = state.pods.get(uid_of(world, "a"))
+    assert pod
+    record, version = planned_record(state, pod.pod, "n1", request), pod.pod.metadata.resource_version
+    world.patch(NODES, "n1", {"metadata": {"annotations": {keys.LEDGER: None}}})
+    replica = Replica(world)
+    replica.reconcile(rounds=4, seconds=2.0)
+    assert isinstance(open_gate(world, "a", version=version, placement=record), Done)
+    assert isinstance(replica.bind("thief"), Bound)
+    with world.unchecked():
+        bind_around_us(world, "a", "n1")
+        view = Replica(world).state.views["n1"]
+    assert (claimed(world), view.conflicts) == ({"thief": 4}, {})
+    assert view.shape.hidden == 2
