@@ -77,4 +77,4 @@ def test_what_would_allocate_nothing_is_refused(settings: tuple[str, ...], advic
 
 
 def _is_of_claims(kind: str, name: str) -> bool:
-    return kind == "DeviceClass" or name.endswith(("-claims", "-reserved-classes"))
+    return kind == "DeviceClass" or name.endswith(("-claims", "-claim-annotations", "-reserved-classes"))

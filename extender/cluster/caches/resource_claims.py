@@ -62,7 +62,7 @@ class _Holds:
     devices: tuple[tuple[str, str, str], ...]
     """Node, pool and name of each device."""
     pod: str = ""
-    """UID of the pod that it was made for, where we allocate it."""
+    """UID of the pod that it is for, where we allocate it."""
 
 
 class ResourceClaims:
@@ -97,7 +97,7 @@ class ResourceClaims:
         self._of: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
         self._for: dict[str, set[str]] = {}
-        """Pod → UIDs of the claims that we allocate for it, whether they hold anything or not."""
+        """Namespace and UID of a pod → UIDs of its claims that we allocate, whether they hold anything or not."""
 
     def keep(self, claim: ResourceClaim) -> ResourceClaim:
         """Return what is read of a claim later."""
@@ -186,10 +186,9 @@ class ResourceClaims:
         """Whether a claim that we allocate for a pod holds the GPU."""
         return any(gpu in self._gpus(devices) for devices in self._devices_for(namespace, pod))
 
-    def _devices_for(self, namespace: str, pod: str) -> list[tuple[tuple[str, str, str], ...]]:
-        """Return what each claim for a pod holds; users of other namespaces may write down any pod."""
-        claims = (self._claims[uid] for uid in self._for.get(pod, ()))
-        return [holds.devices for holds in claims if holds.claim.startswith(f"{namespace}/")]
+    def _devices_for(self, namespace: str, pod: str) -> Iterator[tuple[tuple[str, str, str], ...]]:
+        """Yield what each claim for a pod holds."""
+        return (self._claims[uid].devices for uid in self._for.get(f"{namespace}/{pod}", ()))
 
     def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
         return {self.slices.gpu(pool, device) for _, pool, device in devices}
@@ -216,10 +215,10 @@ class ResourceClaims:
         for index, position in ((self._on, 0), (self._of, 1)):
             _move(index, uid, {device[position] for device in old}, {device[position] for device in new})
         self._touch({node for node, _, _ in (*old, *new)})
-        pods = {holds.pod for holds in (before,) if holds and holds.pod}, {after.pod} if after and after.pod else set()
+        pods = _pods_of(before), _pods_of(after)
         _move(self._for, uid, *pods)
         for pod in sorted(pods[0] | pods[1]):
-            self._pod_touched(pod)
+            self._pod_touched(pod.partition("/")[2])
 
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
@@ -244,6 +243,11 @@ def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceCl
         owner_references=metadata.owner_references if with_owners else None,
     )
     return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
+
+
+def _pods_of(holds: _Holds | None) -> set[str]:
+    """Return namespace and UID of the pod that a claim is for; users may write down one that is in another namespace."""
+    return {f"{holds.claim.partition('/')[0]}/{holds.pod}"} if holds and holds.pod else set()
 
 
 def _move(index: dict[str, set[str]], uid: str, old: set[str], new: set[str]) -> None:

@@ -67,6 +67,7 @@ class Consumer(msgspec.Struct, frozen=True):
 
     resource: str = ""
     name: str = ""
+    uid: str = ""
 
 
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -294,8 +294,9 @@ class Allocations:
             claim = reply.value
             if not is_ours(claim) or claim.pod != pod:
                 return True
-            if claim.status.reserved_for:
-                return False
+            if consumers := claim.status.reserved_for:
+                # Others may use a claim that somebody wrote this pod on: it has devices, so none are on their way for the pod.
+                return all(consumer.uid != pod for consumer in consumers)
             reply = yield from self._deallocate(claim)
             if not isinstance(reply, Conflict):
                 self._log_refusal(claim, reply)

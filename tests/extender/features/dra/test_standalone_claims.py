@@ -13,8 +13,6 @@ from tests.extender.world import drive
 from topology.annotations import keys
 from topology.errors import RequestError
 
-SEEDS = range(4)
-
 
 def ticks(site: ClaimSite, count: int) -> None:
     async def run() -> None:
@@ -171,6 +169,20 @@ def test_a_mark_without_a_plan_goes_after_the_deadline() -> None:
     assert site.node_of("b") is None
     ticks(site, int(DEADLINE_SECONDS) // 2)
     assert site.node_of("b") == "n0"
+
+
+def test_a_claim_that_another_pod_uses_holds_up_the_fence_of_no_pod_that_is_written_on_it() -> None:
+    """Or one tenant would keep lost ledgers from being rebuilt."""
+    site = site_with("used", count=1)
+    site.checks_ledgers = False
+    site.create_naming("user", "used")
+    ticks(site, 3)
+    assert site.node_of("user") == "n0"
+    site.create_naming("waits", "none")
+    site.world.patch(CLAIMS, "used", {"metadata": {"annotations": {keys.CLAIM_POD: site.pod("waits").metadata.uid}}})
+    ticks(site, 1)
+    assert drive(site.planner.dra.allocations.withdraw(site.pod("waits")), site.world.execute)
+    assert len(site.allocations()["used"][1]) == 1
 
 
 def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.Config) -> None:
