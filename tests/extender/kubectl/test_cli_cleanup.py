@@ -23,7 +23,11 @@ from tests.extender.plugin import PODS, invoke
 from topology.annotations import keys
 
 MERGE = "application/merge-patch+json"
-OURS = {value for name, value in vars(keys).items() if str(value).startswith(cleanup.PREFIXES) and "PREFIX" not in name}
+ELSEWHERE = {keys.MOVES, keys.CLAIM_POD}
+"""On a Lease of the installation, and on ResourceClaims: `cleanup` reads neither."""
+OURS = {
+    value for name, value in vars(keys).items() if str(value).startswith(cleanup.PREFIXES) and "PREFIX" not in name
+} - ELSEWHERE
 KEPT = {keys.REQUIRED_AFFINITY: "nvlink", "example.com/note": "mine"}
 
 
@@ -58,7 +62,7 @@ async def left_behind(tmp_path: Path) -> AsyncIterator[Cluster]:
         cluster = Cluster(api, tmp_path / "kubeconfig")
         (await api.call("POST", PODS, gpu_pod("train", 1, KEPT))).ok()
         (await api.call("POST", PODS, gpu_pod("other", 1, KEPT))).ok()
-        on_pods = {keys.PLACEMENT, keys.FENCE}
+        on_pods = {keys.PLACEMENT, keys.FENCE, keys.PLANNED, keys.NOMINATED}
         await cluster.annotate("namespaces/default/pods/train", dict.fromkeys(on_pods, "x"))
         await cluster.annotate("nodes/n1", dict.fromkeys(OURS - on_pods, "x") | {"topo.gputopo.dev/of-old": "x"} | KEPT)
         write_kubeconfig(cluster.kubeconfig, server.url)

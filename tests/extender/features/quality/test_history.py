@@ -93,7 +93,7 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
         f"Z; predicted {four['gb_per_s']:.0f} GB/s (the node's best is {four['best_gb_per_s']:.0f}); pods" in choice[0]
     )
     assert choice[1].startswith(f"preferred to {four['alternative']['node']}; predicted ")
-    assert "to the extender that bound it (--extender)" in forgotten.stdout
+    assert "--extender asks the extender that bound it" in forgotten.stdout
     assert re.findall(r'href="/pods/default/(\w+)"', page) == ["four", "two", "one"]
     assert re.findall(r'href="/pods/default/(\w+)"', older) == ["one"]
     assert "<script>" not in odd
