@@ -17,7 +17,7 @@ import msgspec
 
 from extender.kit.clock import Clock, Instant
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request, Send
+from extender.kubernetes.rest import MERGE_PATCH, Request, Send, managed
 
 DURATION_SECONDS: Final = 15
 """After which a Lease that nobody renews may be taken."""
@@ -115,9 +115,9 @@ class Leadership:
         version = {"resourceVersion": lease.metadata.resource_version} if lease else {}
         body = msgspec.json.encode({"metadata": {"name": self.name} | version, "spec": spec})
         if lease is None:
-            request = Request("POST", self._managed(self._path.rpartition("/")[0]), body)
+            request = Request("POST", managed(self._path.rpartition("/")[0]), body)
         else:
-            request = Request("PATCH", self._managed(self._path), body, "application/merge-patch+json")
+            request = Request("PATCH", managed(self._path), body, MERGE_PATCH)
         status, answer = await self.send(request)
         if status == _CONFLICT:
             return False
@@ -135,7 +135,3 @@ class Leadership:
     @property
     def _path(self) -> str:
         return path_of_lease(self.namespace, self.name)
-
-    @staticmethod
-    def _managed(path: str) -> str:
-        return f"{path}?fieldManager={FIELD_MANAGER}"

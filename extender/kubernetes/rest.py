@@ -45,7 +45,7 @@ QUEUE: Final = "gputopo-queue"
 STEERING: Final = "gputopo-steering"
 """Its field manager for nominations, so that people see who has made one."""
 _JSON_PATCH: Final = "application/json-patch+json"
-_MERGE_PATCH: Final = "application/merge-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 """Removes one gate by its name; a merge patch would have to name all that stay."""
 _JSON: Final = "application/json"
@@ -129,8 +129,8 @@ def to_request(intent: Single) -> Request:
             return _open_gate(intent)
         case AskForLook():
             metadata = {"uid": intent.node_uid, "annotations": {keys.LOOK: intent.node_version}}
-            path = _managed(_node_path(intent.node))
-            return Request("PATCH", path, _encode({"metadata": metadata}), _MERGE_PATCH)
+            path = managed(_node_path(intent.node))
+            return Request("PATCH", path, _encode({"metadata": metadata}), MERGE_PATCH)
         case GetClaim() | MarkClaim() | AllocateClaim():
             return _of_claim(intent)
 
@@ -172,7 +172,7 @@ def _swap_ledger(intent: SwapLedger) -> Request:
     tests += [(pointer(key), text) for key, text in planned_on if text is not None]
     patch: list[dict[str, Any]] = [{"op": "test", "path": path, "value": value} for path, value in tests]
     patch.append({"op": "replace", "path": pointer(keys.LEDGER), "value": intent.ledger})
-    return Request("PATCH", _managed(_node_path(intent.node)), _encode(patch), _JSON_PATCH)
+    return Request("PATCH", managed(_node_path(intent.node)), _encode(patch), _JSON_PATCH)
 
 
 def _create_ledger(intent: SwapLedger) -> Request:
@@ -182,7 +182,7 @@ def _create_ledger(intent: SwapLedger) -> Request:
         "resourceVersion": intent.resource_version,
         "annotations": {keys.LEDGER: intent.ledger},
     }
-    return Request("PATCH", _managed(_node_path(intent.node)), _encode({"metadata": metadata}), _MERGE_PATCH)
+    return Request("PATCH", managed(_node_path(intent.node)), _encode({"metadata": metadata}), MERGE_PATCH)
 
 
 def _bind(intent: BindPod) -> Request:
@@ -199,7 +199,7 @@ def _bind(intent: BindPod) -> Request:
         "target": {"apiVersion": "v1", "kind": "Node", "name": intent.node},
     }
     path = _pod_path(intent.namespace, intent.name) + "/binding"
-    return Request("POST", _managed(path), _encode(binding))
+    return Request("POST", managed(path), _encode(binding))
 
 
 def _nominate(intent: Nominate) -> Request:
@@ -212,7 +212,7 @@ def _nominate(intent: Nominate) -> Request:
     }
     body = {"metadata": metadata, "status": {"nominatedNodeName": node}}
     path = _pod_path(intent.namespace, intent.name) + "/status"
-    return Request("PATCH", _managed(path, STEERING), _encode(body), _MERGE_PATCH)
+    return Request("PATCH", managed(path, STEERING), _encode(body), MERGE_PATCH)
 
 
 def _open_gate(intent: OpenGate) -> Request:
@@ -232,7 +232,7 @@ def _open_gate(intent: OpenGate) -> Request:
     }
     if intent.is_directed:
         spec["affinity"] = {"nodeAffinity": affinity}
-    path = _managed(_pod_path(intent.namespace, intent.name), QUEUE)
+    path = managed(_pod_path(intent.namespace, intent.name), QUEUE)
     return Request("PATCH", path, _encode({"metadata": metadata, "spec": spec}), _STRATEGIC_PATCH)
 
 
@@ -245,19 +245,19 @@ def _of_claim(intent: GetClaim | MarkClaim | AllocateClaim) -> Request:
     metadata: dict[str, Any] = {"uid": intent.uid, "resourceVersion": intent.resource_version}
     if isinstance(intent, AllocateClaim):
         body = {"metadata": metadata, "status": {"allocation": intent.allocation}}
-        return Request("PATCH", _managed(f"{path}/status"), _encode(body), _MERGE_PATCH)
+        return Request("PATCH", managed(f"{path}/status"), _encode(body), MERGE_PATCH)
     annotations: dict[str, str | None] = {keys.FENCE: intent.resource_version}
     if intent.pod is not None:
         annotations |= {keys.CLAIM_POD: intent.pod or None}
     metadata |= {"annotations": annotations, "finalizers": [*intent.finalizers]}
-    return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
+    return Request("PATCH", managed(path), _encode({"metadata": metadata}), MERGE_PATCH)
 
 
 def _annotate_pod(intent: FencePod | WritePlacement, annotations: dict[str, str]) -> Request:
     """Write by way of the status, which is all that we may touch of a pod."""
     metadata = {"uid": intent.uid, "resourceVersion": intent.resource_version, "annotations": annotations}
     path = _pod_path(intent.namespace, intent.name) + "/status"
-    return Request("PATCH", _managed(path), _encode({"metadata": metadata}), _MERGE_PATCH)
+    return Request("PATCH", managed(path), _encode({"metadata": metadata}), MERGE_PATCH)
 
 
 def _done(intent: Single, body: bytes) -> Reply:
@@ -304,5 +304,6 @@ def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def _managed(path: str, manager: str = FIELD_MANAGER) -> str:
+def managed(path: str, manager: str = FIELD_MANAGER) -> str:
+    """Return a path with the field manager of a write."""
     return f"{path}?fieldManager={manager}"

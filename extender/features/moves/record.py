@@ -18,12 +18,12 @@ from extender.features.moves.limits import MoveLimits, RecordedMove
 from extender.kit.clock import Clock, Instant
 from extender.kubernetes.lease import path_of_lease
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request, Send
+from extender.kubernetes.rest import MERGE_PATCH, Request, Send, managed
 from topology.annotations import keys
 
 EVICTS_WITHIN_SECONDS: Final = 30.0
 """After a move has been recorded; it counts from the last of these seconds."""
-_NO_ANSWER: Final = frozenset({404, 408, 409, 429})
+_MAY_PASS: Final = frozenset({404, 408, 409, 429})
 """The queue is about to create the Lease; it has been written meanwhile; the API server is busy."""
 
 _Row = tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 40)], str, str, str, str]
@@ -90,13 +90,9 @@ class MoveRecord:
             MoveRecordRefused: a right is missing, or the annotation is unreadable.
 
         """
-        try:
-            status, body = await self.send(Request("GET", self._path))
-        except Unavailable:
+        metadata, now = await self._ask(Request("GET", self._path)), self.clock()
+        if metadata is None:
             return False
-        if status in _NO_ANSWER or status >= 500:
-            return False
-        metadata, now = self._decoded(status, body), self.clock()
         if text := (metadata.annotations or {}).get(keys.MOVES):
             self.limits.learn(decode(text, now), now.monotonic)
         self._version = metadata.resource_version
@@ -113,19 +109,20 @@ class MoveRecord:
         now = self.clock()
         annotations = {keys.MOVES: encode(self.limits.to_record(now.monotonic), now)}
         metadata = {"resourceVersion": self._version, "annotations": annotations}
-        path = f"{self._path}?fieldManager={FIELD_MANAGER}"
         body = msgspec.json.encode({"metadata": metadata})
-        try:
-            status, answer = await self.send(Request("PATCH", path, body, "application/merge-patch+json"))
-        except Unavailable:
+        if await self._ask(Request("PATCH", managed(self._path), body, MERGE_PATCH)) is None:
             return False
-        if status in _NO_ANSWER or status >= 500:
-            return False
-        self._decoded(status, answer)
         self.limits.recorded()
         return True
 
-    def _decoded(self, status: int, body: bytes) -> ObjectMeta:
+    async def _ask(self, request: Request) -> ObjectMeta | None:
+        """Return the Lease's metadata as answered; `None` where a later attempt may succeed."""
+        try:
+            status, body = await self.send(request)
+        except Unavailable:
+            return None
+        if status in _MAY_PASS or status >= 500:
+            return None
         where = f"Lease {self.namespace}/{self.name}"
         if status >= 300:
             raise MoveRecordRefused(f"{where}: HTTP {status}")
