@@ -6,14 +6,16 @@ of which nobody tells the GPU may be any of the node's. So it is told, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from extender.cluster.caches.resource_slices import Hearer, ResourceSlices
 from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
+
+Key = TypeVar("Key", bound=Hashable)
 
 NO_RIGHT: Final = "the account may not list and watch resourceclaims and resourceslices"
 
@@ -96,7 +98,7 @@ class ResourceClaims:
         """Node → UIDs of the claims that hold devices there."""
         self._of: dict[str, set[str]] = {}
         """Pool → UIDs of the claims that hold devices of it."""
-        self._for: dict[str, set[str]] = {}
+        self._for: dict[tuple[str, str], set[str]] = {}
         """Namespace and UID of a pod → UIDs of its claims that we allocate, whether they hold anything or not."""
 
     def keep(self, claim: ResourceClaim) -> ResourceClaim:
@@ -188,7 +190,7 @@ class ResourceClaims:
 
     def _devices_for(self, namespace: str, pod: str) -> Iterator[tuple[tuple[str, str, str], ...]]:
         """Yield what each claim for a pod holds."""
-        return (self._claims[uid].devices for uid in self._for.get(f"{namespace}/{pod}", ()))
+        return (self._claims[uid].devices for uid in self._for.get((namespace, pod), ()))
 
     def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
         return {self.slices.gpu(pool, device) for _, pool, device in devices}
@@ -217,8 +219,8 @@ class ResourceClaims:
         self._touch({node for node, _, _ in (*old, *new)})
         pods = _pods_of(before), _pods_of(after)
         _move(self._for, uid, *pods)
-        for pod in sorted(pods[0] | pods[1]):
-            self._pod_touched(pod.partition("/")[2])
+        for _, pod in sorted(pods[0] | pods[1]):
+            self._pod_touched(pod)
 
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
@@ -245,12 +247,12 @@ def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceCl
     return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
 
 
-def _pods_of(holds: _Holds | None) -> set[str]:
+def _pods_of(holds: _Holds | None) -> set[tuple[str, str]]:
     """Return namespace and UID of the pod that a claim is for; users may write down one that is in another namespace."""
-    return {f"{holds.claim.partition('/')[0]}/{holds.pod}"} if holds and holds.pod else set()
+    return {(holds.claim.partition("/")[0], holds.pod)} if holds and holds.pod else set()
 
 
-def _move(index: dict[str, set[str]], uid: str, old: set[str], new: set[str]) -> None:
+def _move(index: dict[Key, set[str]], uid: str, old: set[Key], new: set[Key]) -> None:
     for key in old - new:
         index[key].discard(uid)
         if not index[key]:
