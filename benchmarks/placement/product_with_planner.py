@@ -36,7 +36,7 @@ class GputopoWithPlanner(Gputopo):
         self._catch_up()
         return self._shapes
 
-    def lets(self, pod: kinds.Pod, node: str, demand: HostDemand, alternative: int = 0) -> bool:
+    def lets(self, pod: kinds.Pod, node: str, demand: HostDemand, alternative: int) -> bool:
         """Whether the node has the model, the CPU and the memory."""
         server, size = self._by_name[node], self._planned[pod.metadata.uid].pods[0]
         has_model = not size.models or server.server.model in size.models

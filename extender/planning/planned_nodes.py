@@ -63,7 +63,7 @@ class Nodes(Protocol):
         """The same by shape."""
         ...
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int = 0) -> bool:
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool:
         """Whether all but free GPUs lets the pod go there.
 
         Args:

@@ -53,7 +53,7 @@ class NodesOfCluster:
         """The same by shape."""
         return self.state.shapes
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int = 0) -> bool:
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool:
         """Whether labels, taints, CPU and memory let the pod go there."""
         item = self.state.views[node].node
         if not (may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node, alternative)):

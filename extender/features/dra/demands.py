@@ -134,7 +134,7 @@ class Demands:
         """Read a node's slices again when they are needed: they have changed."""
         self._inventories.pop(node, None)
 
-    def fits(self, uid: str, node: str, alternative: int = 0) -> bool:
+    def fits(self, uid: str, node: str, alternative: int) -> bool:
         """Whether every free GPU of a node suits one alternative of a pod; the planner chooses among them by links alone."""
         pod, view = self.state.pods.get(uid), self.state.views.get(node)
         if pod is None or pod.claimed is None or view is None:

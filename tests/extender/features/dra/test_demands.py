@@ -76,10 +76,10 @@ def test_the_gpus_of_a_node_are_compared_once_with_the_same_selectors(monkeypatc
     for name in "abc":
         request(site, name, NVIDIA)
     request(site, "d", f"!{NVIDIA}")
-    assert [site.planner.dra.demands.fits(name, NODE) for name in "abcdabcd"] == [True, True, True, False] * 2
+    assert [site.planner.dra.demands.fits(name, NODE, 0) for name in "abcdabcd"] == [True, True, True, False] * 2
     assert len(comparisons) == 2
     publish(site, *[1] * 8)
-    assert site.planner.dra.demands.fits("a", NODE)
+    assert site.planner.dra.demands.fits("a", NODE, 0)
     assert len(comparisons) == 3
 
 
@@ -92,9 +92,9 @@ def test_a_pod_fits_where_all_free_gpus_have_the_value_that_it_needs_in_common()
     free = [site.planner.state.views[NODE].shape.free >> at & 1 for at in range(8)]
     assert sum(free) == 3
     publish(site, *free)
-    assert site.planner.dra.demands.fits("a", NODE)
+    assert site.planner.dra.demands.fits("a", NODE, 0)
     publish(site, *range(8))
-    assert not site.planner.dra.demands.fits("a", NODE)
+    assert not site.planner.dra.demands.fits("a", NODE, 0)
 
 
 def test_a_pod_whose_claims_are_gone_requests_nothing_that_can_be_read() -> None:
