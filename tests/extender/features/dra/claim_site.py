@@ -6,6 +6,7 @@ Every GPU that a claim of our class holds is in the ledger of its node.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
@@ -183,6 +184,15 @@ class ClaimSite:
         result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
         allocation = {"devices": {"results": [result]}, "nodeSelector": node_selector(node)}
         self.world.patch(CLAIMS, name, {"status": {"allocation": allocation}}, "status")
+
+    def ticks(self, count: int) -> None:
+        """Do so many ticks."""
+
+        async def run() -> None:
+            for _ in range(count):
+                await self.tick()
+
+        asyncio.run(run())
 
     async def tick(self) -> None:
         """Let planner, scheduler and controller act once each; time passes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import msgspec
@@ -20,19 +19,11 @@ from tests.extender.world import drive
 SEEDS = range(4)
 
 
-def ticks(site: ClaimSite, count: int) -> None:
-    async def run() -> None:
-        for _ in range(count):
-            await site.tick()
-
-    asyncio.run(run())
-
-
 def test_ledger_finalizer_allocation_and_gate_come_in_this_order() -> None:
     """The gate opens without an affinity: the allocation directs the pod."""
     site = ClaimSite(1, Random(0))
     site.create("a", 4)
-    ticks(site, 2)
+    site.ticks(2)
     ours = [each for each in site.world.intents if isinstance(each, SwapLedger | MarkClaim | AllocateClaim | OpenGate)]
     assert [type(each) for each in ours[:4]] == [SwapLedger, MarkClaim, AllocateClaim, OpenGate]
     assert isinstance(ours[3], OpenGate) and not ours[3].is_directed and not ours[3].is_pinned
@@ -44,7 +35,7 @@ def test_all_claims_of_a_pod_are_allocated_on_one_node() -> None:
     """Each gets as many devices as it requests."""
     site = ClaimSite(2, Random(0))
     site.create("a", 2, 3)
-    ticks(site, 3)
+    site.ticks(3)
     assert site.node_of("a") is not None
     assert {name: len(devices) for name, (_, devices) in site.allocations().items()} == {"a-c0": 2, "a-c1": 3}
 
@@ -54,10 +45,10 @@ def test_a_pod_whose_allocation_is_undone_is_planned_elsewhere() -> None:
     site = ClaimSite(2, Random(0))
     site.create("a", 2, 2)
     site.schedules = False
-    ticks(site, 2)
+    site.ticks(2)
     (first,) = {node for node, _ in site.allocations().values()}
     site.unfit, site.schedules = {first}, True
-    ticks(site, 12)
+    site.ticks(12)
     assert site.undone == 1
     assert site.node_of("a") not in (None, first)
     assert site.world.claims(first) == {}
@@ -68,10 +59,10 @@ def test_an_allocation_that_nobody_reserves_is_taken_back() -> None:
     site = ClaimSite(1, Random(0))
     site.schedules = False
     site.create("a", 8)
-    ticks(site, 3)
+    site.ticks(3)
     assert site.allocations()
     before = len(site.world.intents)
-    ticks(site, int(DEADLINE_SECONDS))
+    site.ticks(int(DEADLINE_SECONDS))
     later = [each for each in site.world.intents[before:] if isinstance(each, AllocateClaim)]
     assert later and later[0].allocation is None
 
@@ -81,7 +72,7 @@ def test_a_late_allocation_of_a_dead_planner_does_not_commit_once_its_plan_is_ta
     site = ClaimSite(1, Random(0))
     site.create("a", 4)
     site.dies_at = AllocateClaim
-    ticks(site, 1)
+    site.ticks(1)
     (late,) = site.world.late
     assert site.deaths == 1 and site.allocations() == {}
     assert drive(site.planner.dra.allocations.withdraw(site.pod("a")), site.world.execute)
@@ -124,7 +115,7 @@ def test_a_plan_whose_claims_are_gone_is_given_up() -> None:
     site = ClaimSite(1, Random(0))
     site.create("a", 4)
     site.dies_at = MarkClaim
-    ticks(site, 1)
+    site.ticks(1)
     pod = site.planner.state.pods.get(site.pod("a").metadata.uid)
     assert pod is not None
     for _ in site.planner.state.claims.replacing([], Listing()):
@@ -137,10 +128,10 @@ def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
     site = ClaimSite(1, Random(0))
     site.create("a", 8)
     site.create("b", 8)
-    ticks(site, 3)
+    site.ticks(3)
     (first,) = (name for name in "ab" if site.node_of(name))
     site.end(first)
-    ticks(site, 6)
+    site.ticks(6)
     assert all(site.node_of(name) == "n0" for name in "ab")
 
 
@@ -159,13 +150,13 @@ def _live_through(random: Random) -> None:
     for name, counts in sizes.items():
         site.create(name, *counts)
     for _ in range(50):
-        ticks(site, 1)
+        site.ticks(1)
         for name in sizes:
             if site.node_of(name) and random.random() < 0.1:
                 site.end(name)
     site.chaos = 0.0
     for _ in range(60):
-        ticks(site, 1)
+        site.ticks(1)
         for name in sizes:
             if site.node_of(name):
                 site.end(name)

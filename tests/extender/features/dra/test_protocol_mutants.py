@@ -32,18 +32,10 @@ from topology.annotations import keys
 Patch = pytest.MonkeyPatch
 
 
-def ticks(site: ClaimSite, count: int) -> None:
-    async def run() -> None:
-        for _ in range(count):
-            await site.tick()
-
-    asyncio.run(run())
-
-
 def allocated(site: ClaimSite) -> ClaimSite:
     """Let the planner allocate for a pod that needs a whole node; its gate is not open yet."""
     site.create("a", 8)
-    ticks(site, 1)
+    site.ticks(1)
     assert site.allocations() and not any(isinstance(intent, OpenGate) for intent in site.world.intents)
     return site
 
@@ -77,7 +69,7 @@ def an_allocation_comes_late() -> None:
     site = ClaimSite(1, Random(0))
     site.create("a", 8)
     site.dies_at = AllocateClaim
-    ticks(site, 1)
+    site.ticks(1)
     (late,) = site.world.late
     site.world.late.clear()
     uid = site.pod("a").metadata.uid
@@ -91,7 +83,7 @@ def a_claim_has_configuration() -> None:
     site = ClaimSite(1, Random(0))
     opaque = {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "TimeSlicing"}}}
     site.create("a", 4, config=[{"opaque": opaque}])
-    ticks(site, 2)
+    site.ticks(2)
     (claim,) = site.world.store.list(CLAIMS).items
     assert claim["status"]["allocation"]["devices"].get("config") == [{"source": "FromClaim", "opaque": opaque}]
 
@@ -102,7 +94,7 @@ def another_class_has_a_device() -> None:
     site.create_strangers("theirs")
     site.allocate_strangers("theirs", "n0", "gpu-3")
     site.create("a", 8)
-    ticks(site, 3)
+    site.ticks(3)
     assert "a-c0" not in site.allocations()
 
 
@@ -232,7 +224,7 @@ def live(fates: dict[int, str], undone: bool) -> int:
             site.unfit.clear()
         if number % 4 == 3 and site.world.late:
             site.world.execute(site.world.late.pop())
-        ticks(site, 1)
+        site.ticks(1)
         for name in "ab":
             if site.node_of(name):
                 site.end(name)

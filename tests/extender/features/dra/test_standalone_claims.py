@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -12,14 +11,6 @@ from tests.extender.features.dra.claim_site import CLAIMS, DEADLINE_SECONDS, Cla
 from tests.extender.world import drive
 from topology.annotations import keys
 from topology.errors import RequestError
-
-
-def ticks(site: ClaimSite, count: int) -> None:
-    async def run() -> None:
-        for _ in range(count):
-            await site.tick()
-
-    asyncio.run(run())
 
 
 def site_with(*claims: str, count: int = 4) -> ClaimSite:
@@ -44,7 +35,7 @@ def mark(site: ClaimSite, claim: str) -> str | None:
 def test_a_claim_is_marked_for_its_pod_before_it_is_allocated() -> None:
     site = site_with("shared")
     site.create_naming("a", "shared")
-    ticks(site, 2)
+    site.ticks(2)
     ours = [intent for intent in site.world.intents if isinstance(intent, MarkClaim | AllocateClaim)]
     assert [type(intent) for intent in ours] == [MarkClaim, AllocateClaim]
     assert isinstance(ours[0], MarkClaim) and ours[0].pod == site.pod("a").metadata.uid
@@ -55,7 +46,7 @@ def test_all_pods_take_their_claims_in_one_order() -> None:
     """Or two of them could have one claim each, and wait for the other one."""
     site = site_with("x", "y", count=2)
     site.create_naming("a", "y", "x")
-    ticks(site, 2)
+    site.ticks(2)
     assert [intent.name for intent in site.world.intents if isinstance(intent, MarkClaim)] == ["x", "y"]
 
 
@@ -63,21 +54,21 @@ def test_a_second_pod_waits_with_a_reason_until_the_first_is_gone() -> None:
     """The claim, which stays, is allocated for it then; the ledger forgets the first one when that has ended."""
     site = site_with("shared")
     site.create_naming("a", "shared")
-    ticks(site, 3)
+    site.ticks(3)
     site.create_naming("b", "shared")
-    ticks(site, 2)
+    site.ticks(2)
     assert "the pod a has it until that pod is deleted" in why_refused(site, "b")
     assert site.node_of("b") is None
     site.end("a")
-    ticks(site, 6)
+    site.ticks(6)
     assert "the pod a has it until that pod is deleted" in why_refused(site, "b")
     assert (site.node_of("b"), site.world.claims("n0"), mark(site, "shared")) == (None, {}, None)
     site.world.delete("a", 0)
-    ticks(site, 6)
+    site.ticks(6)
     assert site.node_of("b") == "n0"
     assert set(site.world.claims("n0").values()) == {site.pod("b").metadata.uid}
     site.end("b")
-    ticks(site, 6)
+    site.ticks(6)
     assert (site.world.claims("n0"), site.allocations(), mark(site, "shared")) == ({}, {}, None)
 
 
@@ -85,15 +76,15 @@ def test_a_pod_is_read_again_when_the_one_before_it_is_deleted() -> None:
     """It was never planned, so nothing has been written to the claim."""
     site = site_with("shared")
     site.create("full", 8)
-    ticks(site, 3)
+    site.ticks(3)
     site.create_naming("a", "shared")
-    ticks(site, 1)
+    site.ticks(1)
     site.create_naming("b", "shared")
-    ticks(site, 1)
+    site.ticks(1)
     assert "the pod a, which names it, too, comes first" in why_refused(site, "b")
     site.world.delete("a", 0)
     site.end("full")
-    ticks(site, 6)
+    site.ticks(6)
     assert site.node_of("b") == "n0"
 
 
@@ -117,12 +108,12 @@ def test_pods_that_name_the_same_two_claims_do_not_wait_for_each_other() -> None
     site = site_with("x", "y", count=2)
     site.create_naming("a", "x", "y")
     site.create_naming("b", "y", "x")
-    ticks(site, 4)
+    site.ticks(4)
     (running,) = (name for name in "ab" if site.node_of(name))
     site.end(running)
-    ticks(site, 4)
+    site.ticks(4)
     site.world.delete(running, 0)
-    ticks(site, 4)
+    site.ticks(4)
     assert site.node_of("b" if running == "a" else "a") == "n0"
 
 
@@ -132,12 +123,12 @@ def test_a_pod_that_is_deleted_before_it_runs_lets_go_of_its_claim() -> None:
         site = site_with("shared", count=8)
         site.schedules = False
         site.create_naming("a", "shared")
-        ticks(site, schedules_after)
+        site.ticks(schedules_after)
         assert mark(site, "shared") is not None
         site.world.delete("a", 0)
         site.create_naming("b", "shared")
         site.schedules = True
-        ticks(site, 8)
+        site.ticks(8)
         assert site.node_of("b") == "n0"
 
 
@@ -146,12 +137,12 @@ def test_a_late_allocation_for_a_deleted_pod_does_not_commit_once_its_devices_ar
     site = site_with("shared", count=8)
     site.create_naming("a", "shared")
     site.dies_at = AllocateClaim
-    ticks(site, 2)
+    site.ticks(2)
     assert site.deaths == 1
     (late,) = site.world.late
     site.world.delete("a", 0)
     site.create("b", 8)
-    ticks(site, 8)
+    site.ticks(8)
     assert site.node_of("b") == "n0"
     site.world.execute(late)
     assert "shared" not in site.allocations()
@@ -162,12 +153,12 @@ def test_a_mark_without_a_plan_goes_after_the_deadline() -> None:
     site = site_with("shared")
     site.create_claim("too-large", 33)
     site.create_naming("a", "shared", "too-large")
-    ticks(site, 1)
+    site.ticks(1)
     site.world.patch(CLAIMS, "shared", {"metadata": {"annotations": {keys.CLAIM_POD: site.pod("a").metadata.uid}}})
     site.create_naming("b", "shared")
-    ticks(site, 3)
+    site.ticks(3)
     assert site.node_of("b") is None
-    ticks(site, int(DEADLINE_SECONDS) // 2)
+    site.ticks(int(DEADLINE_SECONDS) // 2)
     assert site.node_of("b") == "n0"
 
 
@@ -176,11 +167,11 @@ def test_a_claim_that_another_pod_uses_holds_up_the_fence_of_no_pod_that_is_writ
     site = site_with("used", count=1)
     site.checks_ledgers = False
     site.create_naming("user", "used")
-    ticks(site, 3)
+    site.ticks(3)
     assert site.node_of("user") == "n0"
     site.create_naming("waits", "none")
     site.world.patch(CLAIMS, "used", {"metadata": {"annotations": {keys.CLAIM_POD: site.pod("waits").metadata.uid}}})
-    ticks(site, 1)
+    site.ticks(1)
     assert drive(site.planner.dra.allocations.withdraw(site.pod("waits")), site.world.execute)
     assert len(site.allocations()["used"][1]) == 1
 
@@ -212,11 +203,11 @@ def _live_through(random: Random) -> None:
             names += [f"p{number}", f"made-{number}"]
             site.create_naming(names[-2], *random.sample("xyz", random.choice([1, 1, 2])))
             site.create(names[-1], random.choice([1, 4, 8]))
-        ticks(site, 1)
+        site.ticks(1)
         end_and_delete(0.93)
     site.chaos = 0.0
     for _ in range(200):
-        ticks(site, 1)
+        site.ticks(1)
         end_and_delete(0.9)
         left = {uid for name in site.names for uid in site.world.claims(name).values()}
         if (left or not names) and left <= deleted and not site.allocations():
