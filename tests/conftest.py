@@ -5,7 +5,10 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-from collections.abc import Callable, Generator
+import re
+from collections.abc import Callable, Generator, Set
+from functools import cache
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,9 @@ _TOGETHER = {
 """Folders whose tests run in one process of `make test-waits`, one after the other."""
 
 _FIGURES = pytest.StashKey[list[str]]()
+_MARKS = ("slow", "waits", "alone", "gpu", "cluster")
+"""Those that decide in which tier a test runs."""
+_OF_TIERS = re.compile(rf"(\b(and|or|not|{'|'.join(_MARKS)})\b ?)+")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +72,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which a tier runs nothing: in each worker that takes longer than most tests."""
+    expression: str = config.option.markexpr
+    if not _OF_TIERS.fullmatch(expression) or collection_path.suffix != ".py":
+        return None
+    every = ({name: name in marks for name in _MARKS} for marks in _possible_marks(collection_path))
+    return None if any(eval(expression, {}, marks) for marks in every) else True
+
+
+@cache
+def _possible_marks(file: Path) -> frozenset[frozenset[str]]:
+    """Return all sets of `_MARKS` that a test of a file can have: of those that it names, or a conftest.py of its folders.
+
+    Where programs run, helpers give the mark `cluster`.
+    """
+    texts = (file, *(folder / "conftest.py" for folder in file.parents if ROOT / "tests" in folder.parents))
+    words = {word for text in texts if text.exists() for word in re.findall(r"\bmark\.(\w+)", text.read_text())}
+    if _folder(file) in _WITH_PROGRAMS:
+        words.add("cluster")
+    named = [name for name in _MARKS if name in words]
+    subsets = (frozenset(compress(named, chosen)) for chosen in product((False, True), repeat=len(named)))
+    return frozenset(subset | _given_marks(file, subset) for subset in subsets)
+
+
+def _given_marks(file: Path, named: Set[str]) -> frozenset[str]:
+    """Return the marks that a test gets here, beside those that are named."""
+    waits = "cluster" in named or _folder(file) in _WITH_PROGRAMS
+    given = {"waits": waits, "slow": waits or not named.isdisjoint(("waits", "alone"))}
+    return frozenset(compress(given, given.values())) - named
+
+
+@cache
+def _folder(file: Path) -> str:
+    """Return the folder directly in `tests` that a file is in."""
+    return file.relative_to(ROOT / "tests").parts[0]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while modules are imported, and never among them: they stay, and looking takes seconds."""
@@ -78,12 +121,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test its tier."""
-    folder, *_ = item.path.relative_to(ROOT / "tests").parts
-    if folder in _WITH_PROGRAMS or item.get_closest_marker("cluster"):
-        item.add_marker(pytest.mark.waits)
-    if item.get_closest_marker("waits") or item.get_closest_marker("alone"):
-        item.add_marker(pytest.mark.slow)
+    """Give a test its tier, and see that no tier would leave its file out."""
+    named = {mark.name for mark in item.iter_markers()}.intersection(_MARKS)
+    given = _given_marks(item.path, named)
+    for name in given:
+        item.add_marker(name)
+    if named | given not in _possible_marks(item.path):
+        raise pytest.UsageError(
+            f"{item.nodeid} has marks that neither its file nor a conftest.py beside or above it names"
+        )
 
 
 class _ByControlPlane(LoadFileScheduling):
