@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import re
+import tempfile
 from collections.abc import Callable, Generator, Set
 from functools import cache
 from itertools import compress, product
@@ -70,6 +71,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--long", action="store_true", help="run as many rounds, kills and seeds as the catalogue asks for"
     )
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let kubectl and Helm remember nothing of a control plane whose port another one has had: by default they do for hours."""
+    folder = tempfile.TemporaryDirectory(prefix="gputopo-kube-cache-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ["KUBECACHEDIR"] = folder.name
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
