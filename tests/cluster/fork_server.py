@@ -45,16 +45,17 @@ def serve(owner: socket.socket) -> Callable[[], object]:
             return lambda: None
         pid = os.fork()
         if pid == 0:
+            # The owner hears of a group that is there: one that it kills at once would live on otherwise.
+            os.setsid()
+            owner.send(str(os.getpid()).encode())
             owner.close()
             return _begin(json.loads(message), *fds)
         for fd in fds:
             os.close(fd)
-        owner.send(str(pid).encode())
 
 
 def _begin(request: Any, orders: int, status: int, log: int) -> Callable[[], object]:
     """Become the supervisor of a new program, or in another process the program."""
-    os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for fd, number in ((orders, 0), (log, 1), (log, 2)):
         os.dup2(fd, number)

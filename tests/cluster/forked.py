@@ -18,6 +18,8 @@ from typing import BinaryIO
 
 _ROOT = Path(__file__).parents[2]
 _LONGEST_ANSWER = 100
+_SECONDS_TO_END = 60.0
+"""A server has nothing to do before it ends."""
 
 
 class Forked:
@@ -42,11 +44,18 @@ class Forked:
         return status
 
     def _ended(self, within_seconds: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], within_seconds)[0]:
+        if self.returncode is None and _can_be_read(self._status, within_seconds):
             said = os.read(self._status, _LONGEST_ANSWER)
             os.close(self._status)
             self.returncode = int(said) if said else -signal.SIGKILL
         return self.returncode
+
+
+def _can_be_read(fd: int, within_seconds: float | None) -> bool:
+    """Wait until there is something to read, or the end: by `poll`, because `select` refuses files above the 1024th."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if within_seconds is None else 1000 * within_seconds))
 
 
 class _ForkServer:
@@ -73,13 +82,17 @@ class _ForkServer:
             socket.send_fds(self._socket, [json.dumps(request).encode()], [orders, theirs, log.fileno()])
             os.close(orders)
             os.close(theirs)
-            pid = int(self._socket.recv(_LONGEST_ANSWER))
-        return Forked(pid, os.fdopen(stdin, "wb", buffering=0), status)
+            pid = self._socket.recv(_LONGEST_ANSWER)
+        if not pid:
+            raise OSError(
+                f"the fork server has ended with {self._process.wait(_SECONDS_TO_END)}: it starts no {command}"
+            )
+        return Forked(int(pid), os.fdopen(stdin, "wb", buffering=0), status)
 
     def end(self) -> None:
         """Let the server end; what it has started is its owners'."""
         self._socket.close()
-        self._process.wait()
+        self._process.wait(_SECONDS_TO_END)
 
 
 @cache

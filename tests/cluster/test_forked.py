@@ -1,11 +1,12 @@
 """An extender that is forked behaves as one that is started: it ends when asked, when killed, and with its owner."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -76,6 +77,25 @@ def test_program_that_is_killed_is_gone(waiting: list[str], tmp_path: Path) -> N
         os.killpg(forked.pid, signal.SIGKILL)
         assert forked.wait(60) == -signal.SIGKILL
         eventually(lambda: not runs(forked.pid))
+
+
+def test_program_can_be_killed_at_once(tmp_path: Path) -> None:
+    """Its process group is there when its owner hears of it."""
+    for _ in range(10):
+        with running([str(PROGRAM), "--version"], tmp_path) as forked:
+            os.killpg(forked.pid, signal.SIGKILL)
+            assert forked.wait(60) == -signal.SIGKILL
+
+
+def test_owner_may_have_more_than_a_thousand_files_open(tmp_path: Path) -> None:
+    """As a process has that has run many tests: `select` refuses the next one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+    with ExitStack() as files:
+        for _ in range(1100):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with running([str(PROGRAM), "--version"], tmp_path) as forked:
+            assert forked.wait(60) == 0
 
 
 def test_program_ends_with_its_owner(waiting: list[str], tmp_path: Path) -> None:
