@@ -4,6 +4,8 @@ It runs under `supervise.py`, so it never outlives the process that holds its `C
 length of a block, and nobody kills or freezes it, `benchmarks.processes.process.running` is enough.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -24,8 +26,16 @@ from tests.cluster.polling import TimedOut, eventually
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 START_LIMIT_SECONDS = 180.0
+_SECONDS_TO_DIE = 60.0
+"""From a SIGKILL to the end of a program and its supervisor."""
 LITTLE_GARBAGE_COLLECTION = {"GOGC": "800", "GOMEMLIMIT": "2GiB"}
 """For programs in Go: memory is cheaper here than the quarter of their time that this takes by default."""
+
+
+_running: set[Component] = set()
+"""Components whose program was started and not seen to end. One that nobody refers to would be garbage, and so would its pipe.
+
+Then its supervisor takes its owner for dead, and removes the state folder, which all programs of a control plane share."""
 
 
 class StartFailed(Exception):
@@ -57,6 +67,7 @@ class Component:
         self._forget()
         with self.log.open("ab") as log:
             self._process = self._spawn(log)
+        _running.add(self)
 
     def wait_ready(self) -> None:
         """Return when the started program answers its readiness URL with 200.
@@ -107,7 +118,7 @@ class Component:
         if self._process is not None and self.is_running:
             with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.wait(_SECONDS_TO_DIE)
         self._forget()
 
     def freeze(self) -> None:
@@ -170,6 +181,7 @@ class Component:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._process = None
+        _running.discard(self)
 
     def _ask_to_end(self, process: subprocess.Popen[bytes] | Forked) -> None:
         self._order(b"!")

@@ -1,6 +1,8 @@
 """A component ends when it is told to, whatever it thinks of that, and its log says what it did."""
 
+import gc
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,25 @@ def test_log_goes_on_over_a_restart(tmp_path: Path) -> None:
     talker = python("import time; print('hello', flush=True); time.sleep(600)", tmp_path)
     start_until_it_said(talker, "hello\n")
     start_until_it_said(talker, "hello\nhello\n")
+
+
+def test_a_program_that_nobody_refers_to_runs_on(tmp_path: Path) -> None:
+    """Its supervisor would take its owner for dead, and remove a folder that others use."""
+
+    def start() -> weakref.ref[Component]:
+        talker = python("import time; print('hello', flush=True); time.sleep(600)", tmp_path)
+        talker.start()
+        eventually(lambda: talker.log_tail() == "hello\n")
+        return weakref.ref(talker)
+
+    started = start()
+    gc.collect()
+    running = started()
+    assert running is not None
+    running.kill()
+    del running
+    gc.collect()
+    assert started() is None
 
 
 def start_until_it_said(talker: Component, everything: str) -> None:
