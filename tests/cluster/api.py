@@ -6,8 +6,8 @@ the product's own client, so that neither can hide a fault of the other.
 
 import http.client
 import json
+import select
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -39,15 +39,15 @@ class ApiError(Exception):
 
 
 class Api:
-    """A client of one user at one API server; each thread gets a connection of its own, kept alive."""
+    """A client of one user at one API server, for any number of threads: it has as many connections as calls at one time."""
 
     def __init__(self, url: str, token: str, ca_file: Path, timeout_seconds: float = 30.0) -> None:
         self._address = urlsplit(url).netloc
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._tls = ssl.create_default_context(cafile=str(ca_file))
         self._timeout_seconds = timeout_seconds
-        self._of_thread = threading.local()
-        self._kept_alive: list[http.client.HTTPSConnection] = []
+        self._idle: list[tuple[http.client.HTTPSConnection, float]] = []
+        """Connections that no call uses, each with when it was used last."""
 
     def get(self, path: str, **query: str) -> Json:
         """Return the object or list at `path`."""
@@ -86,9 +86,9 @@ class Api:
                 yield json.loads(line)
 
     def close(self) -> None:
-        """Close the connections of all threads; a later call opens its own again."""
-        for connection in self._kept_alive:
-            connection.close()
+        """Close the connections that no call uses; a later call opens its own again."""
+        while self._idle:
+            self._idle.pop()[0].close()
 
     def _call(
         self,
@@ -98,7 +98,7 @@ class Api:
         body: Json | Sequence[Json] | None = None,
         content_type: str = "application/json",
     ) -> Json:
-        connection = self._own_connection()
+        connection = self._idle_connection()
         content = None if body is None else json.dumps(body)
         headers = {**self._headers, "Content-Type": content_type}
         try:
@@ -109,22 +109,32 @@ class Api:
             # Never sent again: after a lost answer only the test can know whether that is right.
             connection.close()
             raise
+        self._idle.append((connection, time.monotonic()))
         if response.status >= 400:
             raise ApiError(f"{method} {path}", response.status, answer)
         return answer
 
-    def _own_connection(self) -> http.client.HTTPSConnection:
-        connection: http.client.HTTPSConnection | None = getattr(self._of_thread, "connection", None)
-        if connection is None:
-            connection = self._of_thread.connection = self._connect(self._timeout_seconds)
-            self._kept_alive.append(connection)
-        elif time.monotonic() - self._of_thread.used > _IDLE_SECONDS:
+    def _idle_connection(self) -> http.client.HTTPSConnection:
+        """Return a connection for one call: that which was used last, or a new one."""
+        try:
+            connection, used = self._idle.pop()
+        except IndexError:
+            return self._connect(self._timeout_seconds)
+        if time.monotonic() - used > _IDLE_SECONDS or _was_closed_by_server(connection):
             connection.close()  # the next request opens it again
-        self._of_thread.used = time.monotonic()
         return connection
 
     def _connect(self, timeout_seconds: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._address, timeout=timeout_seconds, context=self._tls)
+
+
+def _was_closed_by_server(connection: http.client.HTTPSConnection) -> bool:
+    """Whether there is something to read, though nothing was asked: that is the end of the connection."""
+    if connection.sock is None:
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:

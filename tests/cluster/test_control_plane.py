@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,18 @@ def test_scheduler_that_refuses_its_configuration_says_why(cluster: ControlPlane
     """A failed start ends at once and carries the component's own words."""
     with pytest.raises(StartFailed, match="unknown field"):
         cluster.start_scheduler({"profile": []})
+
+
+def test_threads_that_come_and_go_leave_no_connections(cluster: ControlPlane) -> None:
+    """A client keeps those that it needs at one time."""
+
+    def create(first: int) -> int:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda number: cluster.admin.post(NODES, node(f"n{number}")), range(first, first + 8)))
+        return sum(link.is_socket() for link in Path("/proc/self/fd").iterdir())
+
+    counts = [create(8 * number) for number in range(6)]
+    assert max(counts) - counts[0] < 4
 
 
 def test_sweep_removes_what_a_test_created(cluster: ControlPlane) -> None:
