@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.polling import TimedOut
+from tests.cluster.polling import TimedOut, until_none
 from tests.cluster.polling import eventually as eventually_in_threads
 from tests.extender.polling import eventually, until
 
@@ -41,3 +41,14 @@ def test_a_claim_about_a_cluster_is_shown_the_same_way() -> None:
     """Also where the condition is a method."""
     with pytest.raises(TimedOut, match=r"still '' for: .*strip(?s:.*)self = ' '"):
         eventually_in_threads(" ".strip, within_seconds=0.05)
+
+
+def test_what_does_not_go_is_shown() -> None:
+    """As it was seen last."""
+    pods = ["stuck", "slow"]
+
+    def left() -> list[str]:
+        return [pods.pop()] if len(pods) > 1 else pods
+
+    with pytest.raises(TimedOut, match=r"still \['stuck'\] for: def left"):
+        until_none(left, within_seconds=0.05)

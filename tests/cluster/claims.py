@@ -11,7 +11,7 @@ from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.history import History
 from tests.cluster.objects import Json
-from tests.cluster.polling import eventually
+from tests.cluster.polling import until_none
 from tests.dra import gpu, resource_slice
 
 API = "/apis/resource.k8s.io/v1"
@@ -35,12 +35,14 @@ def device_classes(plane: ControlPlane) -> Iterator[None]:
     try:
         yield
     finally:
-        plane.admin.delete("/api/v1/namespaces/default/pods", gracePeriodSeconds="0")
-        eventually(lambda: not plane.admin.list(CLAIMS))
-        for collection in (CLASSES, SLICES, TEMPLATES):
-            plane.admin.delete(collection)
-        plane.admin.patch(_NAMESPACE, {"metadata": {"labels": {_ADMIN_ACCESS: None}}})
-        controllers.stop()
+        try:
+            plane.admin.delete("/api/v1/namespaces/default/pods", gracePeriodSeconds="0")
+            until_none(lambda: plane.admin.list(CLAIMS))
+        finally:  # or each later test on this control plane fails, too
+            controllers.stop()
+            for collection in (CLASSES, SLICES, TEMPLATES):
+                plane.admin.delete(collection)
+            plane.admin.patch(_NAMESPACE, {"metadata": {"labels": {_ADMIN_ACCESS: None}}})
 
 
 def publish(api: Api, node: str, uuids: Sequence[str], *more: Json, generation: int = 1) -> None:

@@ -18,7 +18,7 @@ from tests.cluster.extender_process import ExtenderProcess
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.installation import install_chart
 from tests.cluster.objects import NODES, Json
-from tests.cluster.polling import eventually
+from tests.cluster.polling import eventually, until_none
 from tests.cluster.test_rbac import EXTENDER
 from tests.manifests.rendered import NAMESPACE
 from tests.manifests.test_chart_planner import PLANNER
@@ -60,7 +60,7 @@ def sweep_claims(cluster: GpuCluster) -> None:
     for namespace in cluster.api.list("/api/v1/namespaces"):
         cluster.api.delete(f"/api/v1/namespaces/{namespace['metadata']['name']}/pods", gracePeriodSeconds="0")
     cluster.api.delete(CLAIMS)
-    eventually(lambda: not cluster.api.list(ALL_CLAIMS))
+    until_none(lambda: cluster.api.list(ALL_CLAIMS))
     for collection in (NODES, SLICES):
         cluster.api.delete(collection)
     eventually(lambda: cluster.extender.metric("nodes") == 0)

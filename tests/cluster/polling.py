@@ -1,7 +1,7 @@
 """Waiting for a claim to come true, instead of sleeping and hoping."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from tests.waiting import account
@@ -36,3 +36,18 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
             raise TimedOut(account(claim, answer, within_seconds))
         time.sleep(max(every_seconds, min(_SLOWEST_SECONDS, max(now - asked, _PART_OF_WAIT * (now - began)))))
         asked = time.monotonic()
+
+
+def until_none(remaining: Callable[[], Collection[object]], within_seconds: float = 60.0) -> None:
+    """Return when `remaining` gives nothing any more; raises `TimedOut`, whose text says what is still there."""
+    left: Collection[object] = ()
+
+    def is_gone() -> bool:
+        nonlocal left
+        left = remaining()
+        return not left
+
+    try:
+        eventually(is_gone, within_seconds)
+    except TimedOut:
+        raise TimedOut(account(remaining, left, within_seconds)) from None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from tests.cluster.api import Api
 from tests.cluster.objects import PRIORITIES, Json
-from tests.cluster.polling import eventually
+from tests.cluster.polling import until_none
 
 _CLUSTER_WIDE = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes")
 _NAMESPACED = (
@@ -32,7 +32,7 @@ def sweep(api: Api, keep: Collection[str] = ()) -> None:
             api.delete(f"{PRIORITIES}/{_name(priority_class)}")
     for namespace in _own_namespaces(api, keep):
         _remove_namespace(api, namespace)
-    eventually(lambda: not (api.list("/api/v1/nodes") or api.list("/api/v1/pods") or _own_namespaces(api, keep)))
+    until_none(lambda: [*api.list("/api/v1/nodes"), *api.list("/api/v1/pods"), *_own_namespaces(api, keep)])
 
 
 def _namespaced_collections(api: Api) -> Iterator[str]:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
+import msgspec
 import structlog
 
 from benchmarks.processes.client import MERGE_PATCH, ApiClient, Json, RequestRefused
@@ -31,7 +32,7 @@ from topology.errors import PayloadError
 
 _PODS: Final = "/api/v1/pods"
 _RETRY_SECONDS: Final = 0.2
-_FAILURES = (RequestRefused, aiohttp.ClientError, TimeoutError)
+_FAILURES = (RequestRefused, aiohttp.ClientError, msgspec.DecodeError, TimeoutError)
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +56,9 @@ class Kubelets:
     ) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended  # a kubelet that died long ago is why pods did not start
 
     async def _follow(self) -> None:
         """Keep every node's pods as the API server has them, whatever becomes of the watch."""

@@ -127,6 +127,20 @@ async def test_a_deleted_pod_goes_and_lets_go(api: ApiClient) -> None:
     assert "terminated" in last["status"]["containerStatuses"][0]["state"]
 
 
+async def test_a_kubelet_that_died_is_no_secret(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error ends the block: pods that did not start are no riddle then."""
+    died = asyncio.Event()
+
+    async def die(_: Kubelets, version: str) -> None:
+        died.set()
+        raise KeyError(version)
+
+    monkeypatch.setattr(Kubelets, "_watch", die)
+    with pytest.raises(KeyError):
+        async with Kubelets(api):
+            await died.wait()
+
+
 async def test_a_deleted_pod_runs_on_for_its_time(api: ApiClient) -> None:
     """As long as its containers have time to end, it holds its GPUs."""
     await join(api, [SimulatedNode("n", "dgx-1v")])
