@@ -43,8 +43,8 @@ demo: venv ## Place pods on a simulated fleet and compare with stock scheduling 
 # Tests start Python hundreds of times: without its cache each start compiles our sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Each tier prints its ten slowest tests.
-PYTEST := $(BIN)/python -m pytest --durations=10
+# Each tier prints its ten slowest tests. A test that takes half an hour hangs: it fails, and says where each thread stands.
+PYTEST := $(BIN)/python -m pytest --durations=10 -o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
 
 test: venv ## Run the tests that need neither Kubernetes nor seconds of CPU each
 	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
