@@ -34,7 +34,7 @@ def binaries(pytestconfig: pytest.Config) -> Path:
         pytest.skip(str(reason))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane(binaries: Path) -> Iterator[ControlPlane]:
     """Start one control plane for all tests, with a user `nobody` who has no rights."""
     with ControlPlane(binaries, users={"nobody": []}) as running:
@@ -49,7 +49,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     sweep(control_plane.admin)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installation(binaries: Path) -> Iterator[Installation]:
     """Start one control plane for all tests that need gputopo, and install it there."""
     with ControlPlane(binaries, users=USERS) as running:

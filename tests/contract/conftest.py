@@ -113,7 +113,7 @@ class KubeApiServer:
         return answered
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def contract_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """Start a control plane of this suite's own: it compacts etcd under everybody's feet."""
     with ControlPlane(request.getfixturevalue("binaries"), users={CROWD: []}) as running:

@@ -41,7 +41,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Older | None:
         return None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(older: Older | None) -> Iterator[Cluster]:
     """Give a cluster of three GPU nodes, without gputopo."""
     try:

@@ -20,7 +20,7 @@ DOUBLE = "double"
 _PASSED = pytest.StashKey[bool]()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def process_installation(request: pytest.FixtureRequest) -> Iterator[Installation]:
     """Start a control plane with gputopo installed: of these tests' own, because some of them break it."""
     with ControlPlane(request.getfixturevalue("binaries"), users=USERS) as running:

@@ -51,7 +51,7 @@ def parts(binaries: Path, built: Callable[[GoBuild], Path], tmp_path_factory: py
     return Parts(binaries, built(programs.TOOLS), FakeNvml(tmp_path_factory.mktemp("nvml")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node_plane(binaries: Path) -> Iterator[Installation]:
     """Start one control plane with gputopo for all tests that have real nodes."""
     with ControlPlane(binaries, users={**USERS, **users(NAMES)}, flags=FLAGS) as running:
