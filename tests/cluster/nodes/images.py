@@ -32,11 +32,16 @@ def write_shell_archive(file: Path, name: str, programs: Mapping[str, Path]) -> 
 
 
 def _write(file: Path, names: Sequence[str], files: Mapping[str, Path], settings: Mapping[str, object]) -> None:
-    layer = io.BytesIO()
+    layer, first_of = io.BytesIO(), dict[Path, str]()
     with tarfile.open(fileobj=layer, mode="w") as archive:
         for inside, outside in files.items():
             info = tarfile.TarInfo(inside.removeprefix("/"))
-            info.size, info.mode = outside.stat().st_size, 0o755
+            info.mode = 0o755
+            if outside in first_of:
+                info.type, info.linkname = tarfile.LNKTYPE, first_of[outside]
+                archive.addfile(info)
+                continue
+            first_of[outside], info.size = info.name, outside.stat().st_size
             archive.addfile(info, io.BytesIO(outside.read_bytes()))
     config = {
         "architecture": "amd64",
