@@ -181,14 +181,19 @@ def test_a_claim_without_a_template_serves_one_pod_after_the_other(cluster: GpuC
 def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:
     """Claims of NVIDIA's class are refused by the API server; what we cannot allocate, on the pod."""
     join(cluster, dra_node("a"))
-    spec = {
-        "devices": {"requests": [{"name": "all", "exactly": {"deviceClassName": OUR_CLASS, "allocationMode": "All"}}]}
+    costly = f"[{','.join('1' * 100)}].map(x, [device, device]).size() > 0"
+    refused: dict[str, tuple[Json, str]] = {
+        "all": ({"allocationMode": "All"}, "allocationMode"),
+        "costly": ({"selectors": [{"cel": {"expression": costly}}]}, "too expensive"),
     }
-    cluster.api.post(TEMPLATES, {"metadata": {"name": "all"}, "spec": {"spec": spec}})
-    pod = claiming("all", 1)
-    pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "all"
-    cluster.submit(pod)
-    eventually(partial(says_why, cluster, "all", "allocationMode"))
+    for name, (wanted, _) in refused.items():
+        spec = {"devices": {"requests": [{"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, **wanted}}]}}
+        cluster.api.post(TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": spec}})
+        pod = claiming(name, 1)
+        pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = name
+        cluster.submit(pod)
+    for name, (_, reason) in refused.items():
+        eventually(partial(says_why, cluster, name, reason))
     with pytest.raises(ApiError, match="reserved"):
         cluster.api.post(CLAIMS, nvidias())
 

@@ -7,29 +7,25 @@ as text, and a version one with its text. Both are canonical, so that equal valu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
+from functools import cache
 from typing import Any, Final
 
 from extender.cluster.objects import quantities
+from extender.features.dra.cel_patterns import MAX_PATTERN_COST, pattern_cost
 
 Value = dict[str, str]
 """A quantity or a version."""
 
 RENAMED: Final[Mapping[str, str]] = {"matches": "matchesPattern", "size": "sizeOf"}
 """What functions are called here of which the library's own cannot be replaced: one is not bounded, one counts bytes."""
-MAX_PATTERN_COST: Final = 100
-"""Of all patterns in one evaluation, in characters; compiling them takes a millisecond."""
-_CLASS_COST: Final = 30
-"""Of a class of Unicode, as `\\d`, compared with a character."""
 MAX_CALLS: Final = 64
 """In one evaluation."""
 _QUANTITY, _SEMVER = "quantity", "semver"
 _VERSION: Final = re.compile(
     r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?"
 )
-_REPEATED: Final = re.compile(r"\{(\d{0,4})(?:,(\d{0,4}))?\}")
-_CLASS: Final = re.compile(r"\\[pPwWdDsSbB]|\(\?[a-z]*i")
 
 
 def quantity(text: str) -> Value:
@@ -65,19 +61,17 @@ class Calls:
         self.failure: str | None = None
         self._calls = self._cost = 0
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return them by name; a function that is called on a value has it first."""
+    def functions(self, names: Container[str]) -> dict[str, Callable[..., Any]]:
+        """Return those with these names, by name; a function that is called on a value has it first."""
         named = {**_FUNCTIONS, RENAMED["matches"]: self._matches}
-        return {name: self._guarded(name, function) for name, function in named.items()}
+        return {name: self._guarded(name, function) for name, function in named.items() if name in names}
 
     def _matches(self, text: str, pattern: str) -> bool:
         """Whether a text contains what a pattern describes."""
-        self._cost += _cost(pattern)
+        self._cost += pattern_cost(pattern)
         if self._cost > MAX_PATTERN_COST:
-            raise ValueError("too expensive to compile")
-        import cel  # see `selectors.load_library`
-
-        return bool(cel.evaluate("text.matches(pattern)", {"text": text, "pattern": pattern}))
+            raise ValueError("the patterns are too expensive to compile")
+        return bool(_pattern_program().execute({"text": text, "pattern": pattern}))
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -93,14 +87,6 @@ class Calls:
                 return False
 
         return call
-
-
-def _cost(pattern: str) -> int:
-    """Return a bound on the size of the compiled pattern, in characters."""
-    cost = len(pattern) + _CLASS_COST * len(_CLASS.findall(pattern))
-    for least, most in _REPEATED.findall(pattern):
-        cost *= max(1, int(least or 0), int(most or 0))
-    return cost
 
 
 def _normalized(text: str) -> str:
@@ -154,6 +140,13 @@ def _as_integer(value: Any) -> int:
     if number.denominator != 1:
         raise ValueError("not an integer")
     return int(number)
+
+
+@cache
+def _pattern_program() -> Any:
+    import cel  # see `selectors.load_library`
+
+    return cel.compile("text.matches(pattern)")
 
 
 def _of_library(name: str) -> Callable[..., Any]:

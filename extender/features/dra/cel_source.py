@@ -1,6 +1,6 @@
-"""Reads the text of a CEL selector before it is compiled: what it reads of a device, what it may cost, and two macros.
+"""Reads the text of a CEL selector before it is compiled: what it reads of a device, and two macros.
 
-The library evaluates without a limit. So the cost is bounded here, by the length of loops and what is in them.
+What it may cost is in `cel_cost`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
+from extender.features.dra.cel_cost import BIND, MAX_COST, cost_of, uses_maps
 from extender.features.dra.cel_functions import RENAMED
 
-MAX_COST: Final = 50_000
-"""Characters that are evaluated, if all loops run over all elements: about three milliseconds."""
 MAX_TOKENS: Final = 1_000
-"""Names, literals and signs: compiling so many takes four milliseconds, whatever they are."""
-_ITERATED: Final = 32
-"""Elements that a list or map of a device has at most, as Kubernetes limits attributes."""
-_LOOPS: Final = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
+"""Names, literals and signs, and characters that are not ASCII: compiling so many takes four milliseconds."""
 _PART: Final = re.compile(
     r"""(?P<string>[rRbB]{0,2}(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
     |(?P<space>\s+|//[^\n]*)
@@ -58,30 +54,34 @@ class CelSource:
     domains: frozenset[str]
     """Domains that are there even if a device has nothing of them."""
     cost: int
-    """At most so much, in any unit."""
+    """At most so much for one device, in the units of `MAX_COST`."""
     tokens: int
+    uses_maps: bool
+    """Whether it does more with a map of a device than to look into it."""
 
 
 def read_source(expression: str) -> CelSource:
-    """Read an expression; raises `ValueError` for too many tokens, and `cel.bind` with anything but three arguments.
+    """Read an expression; raises `ValueError` for one that is too long or too expensive, or not supported.
 
     >>> read_source('device.attributes["gpu.nvidia.com"].architecture == "Hopper"').reads
     frozenset({Reads(kind='attributes', domain='gpu.nvidia.com', name='architecture')})
     """
     tokens = (match.group() for match in _PART.finditer(expression) if match.lastgroup != "space")
     parts = [*islice(tokens, MAX_TOKENS + 1)]
-    if len(parts) > MAX_TOKENS:
+    if len(parts) + sum(not sign.isascii() for sign in expression) > MAX_TOKENS:
         raise ValueError(f"more than {MAX_TOKENS} names, literals and signs")
-    binds = sum(parts[at : at + 4] == ["cel", ".", "bind", "("] for at in range(len(parts)))
+    cost = cost_of(parts)
+    if cost > MAX_COST:
+        raise ValueError("too expensive: too many loops, calls or patterns, or over too much")
     text = " ".join(_expanded(parts))
-    return CelSource(text, _reads(parts), _domains(parts), _cost(parts, binds), len(parts))
+    return CelSource(text, _reads(parts), _domains(parts), cost, len(parts), uses_maps(parts))
 
 
 def _expanded(parts: Sequence[str]) -> list[str]:
     """Write `cel.bind(name, value, result)`, and functions that have other names here, for the library."""
     expanded, at = list[str](), 0
     while at < len(parts):
-        if parts[at : at + 4] == ["cel", ".", "bind", "("]:
+        if tuple(parts[at : at + 4]) == BIND:
             arguments, at = _arguments(parts, at + 4)
             if len(arguments) != 3:
                 raise ValueError("cel.bind takes three arguments")
@@ -155,15 +155,3 @@ def _domains(parts: Sequence[str]) -> frozenset[str]:
         if domain is not None:
             domains.add(domain)
     return frozenset(domains)
-
-
-def _cost(parts: Sequence[str], binds: int) -> int:
-    """Return a bound on the steps of an evaluation, and on the length of the texts and lists that it makes.
-
-    A list has at most as many elements as there are commas, and each `cel.bind` multiplies it by the pluses.
-    """
-    loops = sum(part in _LOOPS and parts[at + 1 : at + 2] == ["("] for at, part in enumerate(parts))
-    growth: int = (parts.count("+") + 1) ** binds
-    elements = (parts.count(",") + parts.count("[") + _ITERATED) * growth
-    factor: int = elements**loops if loops else growth
-    return sum(map(len, parts)) * factor

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from extender.cluster.caches.resource_claims import lean_claim
 from extender.cluster.objects.devices import ClaimMeta, ClaimSpec, ResourceClaim
 from extender.cluster.objects.kinds import Pod, ResourceRequirements
-from extender.features.dra.cel_source import MAX_COST, MAX_TOKENS
+from extender.features.dra.cel_cost import MAX_COST
+from extender.features.dra.cel_source import MAX_TOKENS
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
     MAX_DEVICES,

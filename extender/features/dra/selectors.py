@@ -14,7 +14,7 @@ import msgspec
 
 from extender.cluster.objects.devices import Attribute, Capacity, Device
 from extender.features.dra.cel_functions import NAMES, Calls, quantity, semver
-from extender.features.dra.cel_source import MAX_COST, CelSource, Kind, Reads, read_source
+from extender.features.dra.cel_source import CelSource, Kind, Reads, read_source
 from extender.kit.fair_table import FairTable
 
 MAX_EXPRESSION_BYTES: Final = 4 * 1024
@@ -53,6 +53,7 @@ class _Program:
         self.source = source
         self._expression = expression.encode()
         self._program = program
+        self._functions = NAMES & {*program.functions()}
 
     def key(self, view: Mapping[str, Any]) -> bytes:
         """Return what is equal of devices for which the answer is the same; equal for equal expressions only."""
@@ -65,7 +66,7 @@ class _Program:
 
         calls = Calls()
         try:
-            answer = self._program.execute(cel.Context({"device": view}, calls.functions()))
+            answer = self._program.execute(cel.Context({"device": view}, calls.functions(self._functions)))
         except Exception as error:  # the library has no base class of its own
             return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
         if calls.failure is not None:
@@ -124,11 +125,11 @@ def _compile(expression: str) -> _Program | str:
         return f"more than {MAX_EXPRESSION_BYTES} bytes"
     try:
         source = read_source(expression)
-        if source.cost > MAX_COST:
-            return "too expensive: loops within loops, or over too much"
         program = cel.compile(source.text)
     except ValueError as error:
         return str(error)[:_REASON_CHARACTERS]
+    if source.uses_maps:
+        return "only values of a device are supported here, not the device or a map of it"
     unknown = sorted({*program.functions()} - _OPERATORS - _BUILT_IN - NAMES)
     if unknown:
         return f"{unknown[0]} is not supported"

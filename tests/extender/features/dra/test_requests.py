@@ -125,7 +125,7 @@ REQUEST = "spec.devices.requests[0]"
             "4096 bytes",
         ),
         (
-            [exactly(1, "gpus", *(f"[{'1,' * 110} {at}].all(x, x == 1)" for at in range(2)))],
+            [exactly(1, "gpus", *(f"[{'1,' * 50} {at}].all(x, x == 1)" for at in range(2)))],
             f"{REQUEST}.exactly.selectors[1].cel.expression",
             "too expensive together",
         ),
