@@ -58,7 +58,7 @@ def place_unit(nodes: PlannedNodes, places: Places, unit: Unit, *, enters: bool)
 def _place_anywhere(nodes: PlannedNodes, unit: Unit, *, enters: bool) -> Search[tuple[Assignment, ...]]:
     mark, assignments, left = nodes.mark(), list[Assignment](), len(unit.members)
     for member in _largest_first(unit):
-        place = nodes.place(member.pod, member.request, member.avoided, enters=enters)
+        place = yield from nodes.place(member.pod, member.request, member.avoided, enters=enters)
         left -= 1
         if place is not None:
             assignments.append(Assignment(member.pod, member.request, *place))
@@ -120,7 +120,9 @@ class _Attempt:
     ) -> Search[list[PendingPod]]:
         """Place members on these nodes until one finds no room; returns the others."""
         for number, member in enumerate(rest):
-            place = self._nodes.place(member.pod, member.request, member.avoided, among=names, enters=self._enters)
+            place = yield from self._nodes.place(
+                member.pod, member.request, member.avoided, among=names, enters=self._enters
+            )
             yield
             if place is None:
                 return rest[number:]

@@ -166,20 +166,20 @@ def _placed(nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate) -> 
     released = sum((HostDemand.of(pod.wanted.pod) for pod in candidate.pods), NO_DEMAND)
     node = candidate.node
     later = yield from nodes.later({node: _gpus(candidate.pods)}, {node: released})
-    target = _assigned(later, waiting, frozenset({node}))
+    target = yield from _assigned(later, waiting, frozenset({node}))
     if target is None:
         return None
     moves = list[tuple[MovablePod, Assignment]]()
     for pod in sorted(candidate.pods, key=lambda pod: -pod.gpus.bit_count()):
-        place = _assigned(later, pod.wanted, None)
+        place = yield from _assigned(later, pod.wanted, None)
         if place is None:
             return None
         moves.append((pod, place))
     return MovePlan(target, tuple(moves))
 
 
-def _assigned(nodes: PlannedNodes, wanted: PendingPod, among: frozenset[str] | None) -> Assignment | None:
-    place = nodes.place(wanted.pod, wanted.request, wanted.avoided, among=among)
+def _assigned(nodes: PlannedNodes, wanted: PendingPod, among: frozenset[str] | None) -> Search[Assignment | None]:
+    place = yield from nodes.place(wanted.pod, wanted.request, wanted.avoided, among=among)
     return Assignment(wanted.pod, wanted.request, *place) if place else None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from heapq import merge
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.candidates.shape import Shape
@@ -50,6 +51,12 @@ class HostDemand:
 NO_DEMAND: Final = HostDemand()
 
 
+class _Look(Enum):
+    """A look for a place that is not over."""
+
+    NOT_YET = auto()
+
+
 class Nodes(Protocol):
     """Those that a queue is planned over, as they are now."""
 
@@ -63,8 +70,8 @@ class Nodes(Protocol):
         """The same by shape."""
         ...
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool:
-        """Whether all but free GPUs lets the pod go there.
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool | None:
+        """Whether all but free GPUs lets the pod go there; `None`: that takes longer than one step, and goes on in the next.
 
         Args:
             pod: The pod.
@@ -122,8 +129,10 @@ class PlannedNodes:
         *,
         among: frozenset[str] | None = None,
         enters: bool = False,
-    ) -> tuple[str, Placement] | None:
+    ) -> Search[tuple[str, Placement] | None]:
         """Give the pod the best GPUs there are, as filter and prioritize would; `None` where it is not known which.
+
+        A step ends where a node takes longer; the next one begins with the best node again, as nodes may have changed.
 
         Args:
             pod: The pod.
@@ -133,13 +142,24 @@ class PlannedNodes:
             enters: Whether it may have GPUs that are kept.
 
         """
+        while (place := self._place(pod, request, avoided, among, enters=enters)) is _Look.NOT_YET:
+            yield
+        return place
+
+    def _place(
+        self, pod: Pod, request: GpuRequest, avoided: Collection[str], among: frozenset[str] | None, *, enters: bool
+    ) -> tuple[str, Placement] | Literal[_Look.NOT_YET] | None:
         demand = HostDemand.of(pod)
         touched = self._touched if enters or not self._kept else self._beside_kept
         order, touched_order = self._shapes.order(request, pod.metadata.namespace), touched.order(request)
         best_first = self._best_first(order, touched, touched_order, among)
         for *_, name in islice(best_first, LOOKED_AT):
-            needed = self._needed(name, demand)
-            if name not in avoided and self._nodes.lets(pod, name, needed, request.alternative):
+            if name in avoided:
+                continue
+            lets = self._nodes.lets(pod, name, self._needed(name, demand), request.alternative)
+            if lets is None:
+                return _Look.NOT_YET
+            if lets:
                 bucket = touched.bucket_of(name)
                 verdicts = touched_order.verdicts
                 if bucket is None:
@@ -152,7 +172,10 @@ class PlannedNodes:
         return None
 
     def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> bool:
-        """Give the pod exactly these GPUs of a node; returns whether it may have them, and whether all else lets it go there."""
+        """Give the pod exactly these GPUs of a node; returns whether it may have them, and whether all else lets it go there.
+
+        Where that takes longer than one step, the answer is no.
+        """
         bucket, demand = self._shapes.bucket_of(node), HostDemand.of(pod)
         if bucket is None or node not in self._names:
             return False

@@ -53,11 +53,12 @@ class NodesOfCluster:
         """The same by shape."""
         return self.state.shapes
 
-    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool:
-        """Whether labels, taints, CPU and memory let the pod go there."""
+    def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool | None:
+        """Whether labels, taints, claimed devices, CPU and memory let the pod go there."""
         item = self.state.views[node].node
-        if not (may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node, alternative)):
-            return False
+        fits = may_go(pod, item) and self.state.claimed.fits(pod.metadata.uid, node, alternative)
+        if not fits:
+            return fits
         free, free_memory = self.state.cpu.free_milli(item), self._free_memory_of(item)
         has_cpu = free is None or demand.cpu_milli <= free
         return has_cpu and (free_memory is None or demand.memory_bytes <= free_memory)

@@ -21,9 +21,10 @@ class ClaimedRequests:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         """The feature's; `None`: nobody allocates ResourceClaims here."""
-        self.fits: Callable[[str, str, int], bool] = lambda uid, node, alternative: True
+        self.fits: Callable[[str, str, int], bool | None] = lambda uid, node, alternative: True
         """Whether all free devices of a node suit a pod, by its UID and the number of the request that is to be met.
 
+        `None`: to find out takes longer than a call may, and goes on with the next one.
         The planner chooses among them by links alone.
         """
         self._pods: dict[str, Pod] = {}

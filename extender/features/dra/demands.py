@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -19,6 +20,7 @@ from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, re
 from extender.features.dra.selectors import Selectors
 from extender.kit.fair_table import FairTable
 from topology.annotations import keys
+from topology.effort import Search, finish
 from topology.errors import RequestError
 from topology.request.gpu_request import PodRequest
 
@@ -28,6 +30,13 @@ NAMING_LOOKED_AT: Final = 256
 """Of the pods that name one claim without a template: so many can use it."""
 SETS_KEPT: Final = 16_384
 """Of nodes and different selectors."""
+STEPS: Final = 500_000
+"""For the selectors of one namespace until the next `renew_allowances`: a quarter of a second.
+
+Nodes that are not compared by then fit none of its pods until then.
+"""
+_LEAST_STEPS: Final = 20
+"""Of one look, which so comes to an end wherever it is bounded."""
 GONE: Final = "its ResourceClaims are gone"
 _HAS: Final = "the pod {} has it until that pod is deleted; with a ResourceClaimTemplate each pod has its own"
 """Also where that pod has ended: what a pod waits for is written once."""
@@ -71,6 +80,8 @@ class Demands:
     """UID of a pod → what its claims request in these versions."""
     _sets: FairTable[_Suited, tuple[NodeInventory, Sets]] = field(default_factory=lambda: FairTable(SETS_KEPT))
     """Of which GPUs of a node such a pod can have its own, by what is published there."""
+    _steps: Counter[str] = field(default_factory=Counter)
+    """Namespace → the steps that the selectors of its pods have taken."""
 
     def read(self, pod: Pod) -> ClaimedRequest | None:
         """Return what the pod requests of our class; `None`: nothing, or some of its claims do not exist yet."""
@@ -134,8 +145,11 @@ class Demands:
         """Read a node's slices again when they are needed: they have changed."""
         self._inventories.pop(node, None)
 
-    def fits(self, uid: str, node: str, alternative: int) -> bool:
-        """Whether every free GPU of a node suits one alternative of a pod; the planner chooses among them by links alone."""
+    def fits(self, uid: str, node: str, alternative: int) -> bool | None:
+        """Whether every free GPU of a node suits one alternative of a pod; the planner chooses among them by links alone.
+
+        `None`: to find out takes longer than a call may.
+        """
         pod, view = self.state.pods.get(uid), self.state.views.get(node)
         if pod is None or pod.claimed is None or view is None:
             return True
@@ -144,15 +158,38 @@ class Demands:
         except (RequestError, IndexError):
             return False
         free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
-        return any(free <= uuids for uuids in self._sets_of(devices, node, pod.key[0]))
+        sets = self._kept_sets(devices, node)
+        if sets is None:
+            if self._steps[pod.key[0]] >= STEPS:
+                return False
+            sets = self._look_for_sets(devices, node, pod.key[0])
+        return None if sets is None else any(free <= uuids for uuids in sets)
+
+    def renew_allowances(self) -> None:
+        """Let the selectors of all namespaces be evaluated again."""
+        self._steps.clear()
 
     def _sets_of(self, devices: DeviceDemand, node: str, namespace: str) -> Sets:
-        inventory, key = self.inventory(node), (node, devices.selectors, devices.match_attributes)
-        kept = self._sets.get(key)
-        if kept is None or kept[0] is not inventory:
-            kept = inventory, suitable_sets(devices, inventory, self.selectors, namespace)
-            self._sets.put(key, namespace, kept)
-        return kept[1]
+        kept = self._kept_sets(devices, node)
+        return finish(self._new_sets(devices, node, namespace)) if kept is None else kept
+
+    def _kept_sets(self, devices: DeviceDemand, node: str) -> Sets | None:
+        kept = self._sets.get((node, devices.selectors, devices.match_attributes))
+        return kept[1] if kept and kept[0] is self.inventory(node) else None
+
+    def _new_sets(self, devices: DeviceDemand, node: str, namespace: str) -> Search[Sets]:
+        inventory = self.inventory(node)
+        sets = yield from suitable_sets(devices, inventory, self.selectors, namespace)
+        self._sets.put((node, devices.selectors, devices.match_attributes), namespace, (inventory, sets))
+        return sets
+
+    def _look_for_sets(self, devices: DeviceDemand, node: str, namespace: str) -> Sets | None:
+        """Return the sets, `None` where that takes longer than a call may: each further look finds more answers."""
+        meter = self.selectors.meter
+        before = meter.steps
+        self.state.effort.spend(self._new_sets(devices, node, namespace), meter)
+        self._steps[namespace] += max(_LEAST_STEPS, meter.steps - before)
+        return self._kept_sets(devices, node)
 
     def _demand(self, pod: Pod, ours: Sequence[ResourceClaim]) -> ClaimedDemand:
         if not ours:

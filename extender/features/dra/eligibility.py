@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from extender.features.dra.inventory import NodeInventory, PublishedGpu
 from extender.features.dra.requests import DeviceDemand
 from extender.features.dra.selectors import SelectorFailed, Selectors
+from topology.effort import Search
 
 
 def suitable_sets(
     demand: DeviceDemand, inventory: NodeInventory, selectors: Selectors, namespace: str
-) -> tuple[frozenset[str], ...]:
-    """Return sets of UUIDs, free or not: all GPUs of the pod come from one of them. Linear in devices and selectors.
+) -> Search[tuple[frozenset[str], ...]]:
+    """Return sets of UUIDs, free or not: all GPUs of the pod come from one of them. Takes a step for each device.
 
     There is none on a node where a selector fails for a GPU: kube-scheduler would give up on the claim.
     """
@@ -22,6 +23,7 @@ def suitable_sets(
             values = tuple(value_of(gpu, attribute) for attribute in demand.match_attributes)
             if None not in values and matches_all(demand.selectors, gpu, selectors, namespace):
                 by_value.setdefault(values, set()).add(gpu.uuid)
+            yield
     except SelectorFailed:
         return ()
     return tuple(map(frozenset, by_value.values()))

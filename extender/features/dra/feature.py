@@ -48,6 +48,8 @@ DEADLINE_SECONDS: Final = 1.0
 """Between two looks for allocations that nobody uses."""
 LET_GO_AT_ONCE: Final = 32
 """Claims, in one round."""
+ALLOWANCE_SECONDS: Final = 1.0
+"""Between two allowances of all namespaces for selectors."""
 TAKE_BACK: Final = Pauses(2.0, 60.0)
 """Between two attempts to take back the allocations of one pod."""
 
@@ -126,6 +128,7 @@ class Dra(Feature):
         yield Round(name=f"{self.name}-guard", work=self.check, every_seconds=self._pause_seconds, at_once=True)
         yield Round(name=self.name, work=self.take_back_unreserved, every_seconds=DEADLINE_SECONDS)
         yield Round(name=f"{self.name}-marks", work=self.let_go_of_idle, every_seconds=DEADLINE_SECONDS)
+        yield Round(name=f"{self.name}-selectors", work=self.renew_allowances, every_seconds=ALLOWANCE_SECONDS)
         yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
 
     def figures(self) -> Figures:
@@ -142,6 +145,10 @@ class Dra(Feature):
     async def read_again(self) -> None:
         """Read the pods again of which claims have changed."""
         await in_short_turns(self._reading_again())
+
+    async def renew_allowances(self) -> None:
+        """Let the selectors of all namespaces be evaluated again."""
+        self.demands.renew_allowances()
 
     async def take_back_unreserved(self) -> None:
         """Take back what kube-scheduler has reserved for nobody by the deadline, with the pod's other claims."""

@@ -16,11 +16,16 @@ from extender.cluster.objects.devices import Attribute, Capacity, Device
 from extender.features.dra.cel_functions import NAMES, Calls, quantity, semver
 from extender.features.dra.cel_source import CelSource, Kind, Reads, read_source
 from extender.kit.fair_table import FairTable
+from topology.bandwidth.rings import Meter
 
 MAX_EXPRESSION_BYTES: Final = 4 * 1024
 """Kubernetes allows 10 KiB, which take too long to compile on the event loop."""
 PROGRAMS_KEPT: Final = 256
 ANSWERS_KEPT: Final = 16_384
+_COST_OF_STEP: Final = 5
+"""What an expression may cost for one of the steps in which effort is counted."""
+_STEPS_OF_LOOK: Final = 100
+"""Of looking for an answer."""
 _REASON_CHARACTERS: Final = 200
 _OPERATORS: Final = frozenset(
     {
@@ -84,6 +89,8 @@ class Selectors:
         self._programs = FairTable[str, _Program | str](PROGRAMS_KEPT)
         """With the reasons why expressions cannot be read."""
         self._answers = FairTable[bytes, bool | str](ANSWERS_KEPT)
+        self.meter = Meter()
+        """Counts the steps of all evaluations."""
 
     def read(self, expression: str, namespace: str) -> CelSource:
         """Return what is known of an expression of a namespace from its text; raises `UnreadableSelector`."""
@@ -101,7 +108,9 @@ class Selectors:
             raise SelectorFailed(f"device {device.name}: {error}") from None
         key = program.key(view)
         answer = self._answers.get(key)
+        self.meter.steps += _STEPS_OF_LOOK
         if answer is None:
+            self.meter.steps += program.source.cost // _COST_OF_STEP
             answer = program.evaluate(view)
             self._answers.put(key, namespace, answer)
         if isinstance(answer, str):

@@ -88,7 +88,7 @@ def propose(
         return proposal.model_copy(update={"problem": problem})
     waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
     nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
-    if fitting := nodes.place(pod.pod, context.request, waiting.avoided):
+    if fitting := finish(nodes.place(pod.pod, context.request, waiting.avoided)):
         return proposal.model_copy(update={"node": fitting[0], "gpus": fitting[1].gpus})
     gain = waiting.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.candidates.holds import Held
 from extender.planning import planned_nodes as planned_nodes_module
+from extender.planning.queue import NodesOfCluster
 from tests.extender.builders import PAIRS, cluster, node
 from tests.extender.planning.gangs import (
     IN_ONE_RACK,
@@ -22,6 +23,7 @@ from tests.extender.planning.gangs import (
     taken,
     where,
 )
+from topology.effort import finish
 from topology.node.links import Affinity
 from topology.request.domains import GroupRequest, Location
 
@@ -39,6 +41,17 @@ def test_nothing_is_taken_for_a_gang_that_does_not_fit() -> None:
     nodes = planned_nodes(state)
     assert placed(state, gang("large", 2, 2, 2, 2), nodes) == ()
     assert len(placed(state, gang("next", 2, 2, 2), nodes)) == 3
+
+
+def test_a_node_that_takes_long_is_compared_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And then from the best one on again."""
+    state = cluster(*racks(r1=1))
+    answers, nodes, (member,) = [None, None, True], planned_nodes(state), gang("g", 2).members
+    monkeypatch.setattr(NodesOfCluster, "lets", lambda *_: answers.pop(0))
+    search = nodes.place(member.pod, member.request)
+    assert [next(search), next(search)] == [None, None]
+    place = finish(search)
+    assert place and place[0] == "r1-0"
 
 
 def test_a_large_gang_is_taken_back_and_kept_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from extender.cluster.objects.kinds import Pod
 from extender.features.dra import demands as module
+from extender.features.dra.cel_cost import MAX_COST
 from tests.dra import gpu, read_claim, read_slice, resource_slice
 from tests.extender.features.dra.cases import GPU, claim, exactly
 from tests.extender.features.dra.claim_site import ClaimSite
@@ -81,6 +82,35 @@ def test_the_gpus_of_a_node_are_compared_once_with_the_same_selectors(monkeypatc
     publish(site, *[1] * 8)
     assert site.planner.dra.demands.fits("a", NODE, 0)
     assert len(comparisons) == 3
+
+
+def test_costly_selectors_are_compared_in_steps() -> None:
+    """A node with eight GPUs costs about eight milliseconds."""
+    site = ClaimSite(1, Random(0))
+    request(site, "a", f"[{','.join('1' * 50)}].all(x, {GPU}.uuid != 'x')")
+    demands, effort, steps = site.planner.dra.demands, site.planner.state.effort, list[int]()
+    fits = None
+    while fits is None:
+        before = demands.selectors.meter.steps
+        with effort.bounded(3_000):
+            fits = demands.fits("a", NODE, 0)
+        steps.append(demands.selectors.meter.steps - before)
+    assert fits and len(steps) >= 4
+    assert max(steps) < 3_000 + MAX_COST // 5
+
+
+def test_the_selectors_of_a_namespace_are_evaluated_for_so_many_nodes_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others fit when its allowance is renewed."""
+    monkeypatch.setattr(module, "STEPS", 1)
+    site = ClaimSite(1, Random(0))
+    for name in "ab":
+        request(site, name, f"{GPU}.uuid != '{name}'")
+    demands = site.planner.dra.demands
+    assert [demands.fits(name, NODE, 0) for name in "aba"] == [True, False, True]
+    asyncio.run(site.planner.dra.renew_allowances())
+    assert demands.fits("b", NODE, 0)
 
 
 def test_a_pod_fits_where_all_free_gpus_have_the_value_that_it_needs_in_common() -> None:

@@ -10,13 +10,13 @@ from extender.features.dra.requests import DeviceDemand, DeviceRequest
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, gpu, read_slice, resource_slice
 from tests.extender.features.dra.cases import GPU, NODE
+from topology.effort import finish
 
 
 def suitable(devices: list[Json], *selectors: str, match: tuple[str, ...] = ()) -> set[frozenset[str]]:
     demand = DeviceDemand((DeviceRequest("uid", "gpus", 1, selectors),), match)
-    return {
-        *suitable_sets(demand, read_inventory(NODE, [read_slice(resource_slice(NODE, devices))]), Selectors(), "ml")
-    }
+    inventory = read_inventory(NODE, [read_slice(resource_slice(NODE, devices))])
+    return {*finish(suitable_sets(demand, inventory, Selectors(), "ml"))}
 
 
 def on_island(number: int, island: int | str | None) -> Json:

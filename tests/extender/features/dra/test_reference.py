@@ -18,6 +18,7 @@ from extender.features.dra.selectors import SelectorFailed, Selectors, Unreadabl
 from extender.features.dra.validate import validate
 from tests.dra import Json, read_claim, read_slice
 from tests.extender.features.dra.cases import ALLOCATIONS, DEVICES, EXPRESSIONS, NODE, allocation
+from topology.effort import finish
 
 REFERENCE: Final = msgspec.json.decode(Path(__file__).with_name("reference.json").read_bytes())
 TIMESTAMP: Final = "2026-11-29T12:00:00Z"
@@ -87,7 +88,7 @@ def first_fit(case: Json) -> tuple[ClaimAllocation, ...]:
     for demand in read_demands(claims, read_class(case), selectors):
         tolerates = demand.requests[0].tolerations
         free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
-        for uuids in suitable_sets(demand, inventory, selectors, "ml"):
+        for uuids in finish(suitable_sets(demand, inventory, selectors, "ml")):
             gpus = [gpu for gpu in free if gpu.uuid in uuids]
             if len(gpus) >= demand.gpus:
                 return allocate(demand, claims, read_class(case), NODE, gpus[: demand.gpus], TIMESTAMP)

@@ -22,6 +22,7 @@ from extender.features.dra.selectors import Selectors
 from extender.features.dra.validate import InvalidAllocation, validate
 from tests.dra import Json, gpu, mig, read_claim, read_slice, resource_slice
 from tests.extender.features.dra.cases import GPU, NODE, TAINT, TOLERATION, claim, device_class, exactly, opaque
+from topology.effort import finish
 
 SELECTORS: Final = Selectors()
 TIMESTAMP: Final = "2026-11-29T12:00:00Z"
@@ -68,7 +69,7 @@ def situation(
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
     (demand,) = read_demands([read], ours, SELECTORS)
     inventory = read_inventory(NODE, [read_slice(item) for item in slices])
-    (suitable,) = suitable_sets(demand, inventory, SELECTORS, "ml")
+    (suitable,) = finish(suitable_sets(demand, inventory, SELECTORS, "ml"))
     free = sorted(suitable - {f"GPU-{at}" for at in taken})
     if len(free) < demand.gpus:
         return None
