@@ -22,9 +22,10 @@ from topology.effort import Search
 FAILURES: Final = 256
 """Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them.
 
-A unit counts once for each request that it accepts.
+A unit counts once for each request that it accepts, but for those that others have tried.
 """
-
+PASSED_OVER_AT_ONCE: Final = 128
+"""Units, in one step: about a millisecond."""
 RESERVATIONS_TRIED: Final = 8
 """Units of one namespace for which a plan looks for GPUs to keep in vain. Each look goes over all nodes and running pods."""
 
@@ -84,25 +85,22 @@ def plan_units(
     starts, waits, reservation = list[Start](), dict[str, Wait](), context.kept
     if reservation is not None:
         yield from nodes.keep(reservation.kept)
-    in_vain, failures, tries = set[tuple[bool, Hashable]](), Counter[str](), Counter[str]()
-    for unit in units:
+    in_vain, tries = _InVain(), Counter[str]()
+    for number, unit in enumerate(units):
+        if number % PASSED_OVER_AT_ONCE == PASSED_OVER_AT_ONCE - 1:
+            yield
         enters = reservation is None or reservation.admits(unit, context.now)
-        kind = unit.kind
-        if kind is not None and in_vain & {(True, kind), (enters, kind)}:
+        if in_vain.has(unit.kind, enters=enters):
             waits[unit.key] = Wait.NO_ROOM
             continue
-        if failures[unit.namespace] >= FAILURES:
+        if in_vain.failures[unit.namespace] >= FAILURES:
             waits[unit.key] = Wait.NOT_REACHED
             continue
         places = context.places(unit) if unit.group else {}
-        for way in unit.ways():
-            assignments = yield from place_unit(nodes, places, way, enters=enters)
-            if assignments:
-                break
-            failures[unit.namespace] += 1
-        if assignments:
-            starts.append(Start(way, assignments))
-            started(way)
+        start = yield from _started(nodes, places, unit, in_vain, enters=enters)
+        if start:
+            starts.append(start)
+            started(start.unit)
             continue
         is_owner = reservation is not None and unit.key == reservation.owner
         waits[unit.key] = Wait.RESERVED if is_owner else Wait.NO_ROOM
@@ -114,7 +112,38 @@ def plan_units(
                 waits[unit.key] = Wait.RESERVED
                 yield from nodes.keep(reservation.kept)
                 continue
-        if kind is not None:
-            in_vain.add((enters, kind))
+        in_vain.add(unit.kind, enters=enters)
         yield
     return QueuePlan(tuple(starts), reservation, waits)
+
+
+@dataclass(slots=True)
+class _InVain:
+    """What has found no room in a plan: there is none for what is like it, either, as room only becomes less."""
+
+    failures: Counter[str] = field(default_factory=Counter)
+    """By namespace."""
+    _kinds: set[tuple[bool, Hashable]] = field(default_factory=set)
+    """Each with whether it might enter what is kept."""
+
+    def has(self, kind: Hashable | None, *, enters: bool) -> bool:
+        return kind is not None and not self._kinds.isdisjoint({(True, kind), (enters, kind)})
+
+    def add(self, kind: Hashable | None, *, enters: bool) -> None:
+        if kind is not None:
+            self._kinds.add((enters, kind))
+
+
+def _started(
+    nodes: PlannedNodes, places: Places, unit: Unit, in_vain: _InVain, *, enters: bool
+) -> Search[Start | None]:
+    """Give a unit the places of the first request for which there is room."""
+    for way in unit.ways():
+        if in_vain.has(way.kind_of_way, enters=enters):
+            continue
+        assignments = yield from place_unit(nodes, places, way, enters=enters)
+        if assignments:
+            return Start(way, assignments)
+        in_vain.failures[unit.namespace] += 1
+        in_vain.add(way.kind_of_way, enters=enters)
+    return None

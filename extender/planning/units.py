@@ -118,6 +118,13 @@ class Unit:
             yield replace(self, members=tuple(members))
 
     @property
+    def kind_of_way(self) -> Hashable | None:
+        """The kind of a unit that accepts only what the members of this one request first."""
+        if not any(member.alternatives for member in self.members):
+            return self.kind
+        return replace(self, members=tuple(replace(member, alternatives=()) for member in self.members)).kind
+
+    @property
     def is_gang(self) -> bool:
         """Whether it is more than one pod, or the rest of more."""
         return len(self.members) > 1 or bool(self.placed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,12 +12,23 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
-from extender.planning.planner import FAILURES, RESERVATIONS_TRIED, PlanContext, QueuePlan, Wait, plan_units
+from extender.planning import planner as planner_module
+from extender.planning.gangs import Places, place_unit
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.planner import (
+    FAILURES,
+    PASSED_OVER_AT_ONCE,
+    RESERVATIONS_TRIED,
+    PlanContext,
+    QueuePlan,
+    Wait,
+    plan_units,
+)
 from extender.planning.reservations import Running
-from extender.planning.units import Unit
+from extender.planning.units import Assignment, Unit
 from tests.extender.builders import cluster, gpus, running
 from tests.extender.planning.gangs import IN_ONE_RACK, NEAR, gang, placed, places_of, planned_nodes, racks, taken
-from topology.effort import finish
+from topology.effort import Search, finish
 from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
@@ -68,6 +80,39 @@ def test_a_unit_counts_once_for_each_request_that_finds_no_room() -> None:
     units = [gang(f"g{at}", 2, cpu=str(at + 1)) for at in range(FAILURES // 8 + 1)]
     accept = [replace(unit, members=(replace(unit.members[0], alternatives=large),)) for unit in units]
     assert list(plan(state, *accept).waits.values())[-2:] == [Wait.NO_ROOM, Wait.NOT_REACHED]
+
+
+def test_a_request_that_found_no_room_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else its unit accepts; so it counts once, however many units start with their second request."""
+    monkeypatch.setattr(planner_module, "FAILURES", 3)
+    looks = list[int]()
+
+    def counted(nodes: PlannedNodes, places: Places, unit: Unit, *, enters: bool) -> Search[tuple[Assignment, ...]]:
+        looks.append(unit.gpus)
+        return place_unit(nodes, places, unit, enters=enters)
+
+    monkeypatch.setattr(planner_module, "place_unit", counted)
+    units = [gang(f"u{number}", 8) for number in range(7)]
+    accepts = [GpuRequest.plain(1)], [GpuRequest.plain(4), GpuRequest.plain(1)]
+    either = [
+        replace(unit, members=(replace(unit.members[0], alternatives=(*accepts[number % 2],)),))
+        for number, unit in enumerate(units)
+    ]
+    made = plan(cluster(*racks(r1=3)), *either)
+    assert started(made) == [f"u{number}" for number in range(6)]
+    assert made.waits == {"u6": Wait.NO_ROOM}
+    assert Counter(looks) == {8: 1, 4: 1, 1: 7}
+
+
+def test_units_that_are_passed_over_leave_others_their_turns() -> None:
+    """The first one finds no room, and the others are like it."""
+    state = cluster(*racks(r1=1), *busy("r1-0"))
+    (member,) = gang("u", 2).members
+    units = (Unit(f"u{number}", "ml", 0, 0.0, (member,)) for number in range(10 * PASSED_OVER_AT_ONCE))
+    search, steps = plan_units(planned_nodes(state), units, PlanContext(NOW)), 0
+    for _ in search:
+        steps += 1
+    assert steps >= 10
 
 
 def test_pods_that_accept_other_devices_are_not_alike() -> None:
