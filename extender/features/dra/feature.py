@@ -27,6 +27,7 @@ from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
+from extender.kit.fair_table import FairTable
 from extender.kit.lasting import Lasting
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
@@ -46,6 +47,10 @@ UNTIL_ALLOWED_SECONDS: Final = 1.0
 """Between two checks of policy and class while nothing is allocated."""
 DEADLINE_SECONDS: Final = 1.0
 """Between two looks for allocations that nobody uses."""
+MARKED: Final = 50_000
+"""Claims without a template that are for a pod, at most; shared fairly between namespaces."""
+LOOKED_AT: Final = 256
+"""Of these in one round, one namespace after the other."""
 LET_GO_AT_ONCE: Final = 32
 """Claims, in one round."""
 ALLOWANCE_SECONDS: Final = 1.0
@@ -76,9 +81,10 @@ class Dra(Feature):
     allocations: Allocations = field(init=False)
     _unreserved: dict[str, tuple[str, str]] = field(default_factory=dict)
     """UID of each claim of ours with an allocation that is reserved for no pod → namespace and UID of its pod."""
-    _marked: dict[str, None] = field(default_factory=dict)
-    """UIDs of the claims of ours without a template that are for a pod."""
-    _idle: Lasting[str] = field(default_factory=Lasting)
+    _marked: FairTable[str, str] = field(default_factory=lambda: FairTable(MARKED))
+    """UID of each claim of ours without a template that is for a pod → its namespace; the next to be looked at first."""
+    _idle_since: dict[str, float] = field(default_factory=dict)
+    """UIDs of those of which the last look found that nobody uses them, in monotonic seconds."""
     _lasting: Lasting[str] = field(default_factory=Lasting)
     _failed: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
     """By UID of a pod."""
@@ -166,17 +172,30 @@ class Dra(Feature):
     async def let_go_of_idle(self) -> None:
         """Let go of claims without a template that are for pods which are gone, or which have had no plan for long."""
         if not self.openings.are_here():
-            self._idle.forget()
+            self._idle_since.clear()
             return
         now = self.clock().monotonic
-        claims = [claim for uid in self._marked if (claim := self.demands.claims.get(uid))]
-        idle = {claim.metadata.uid: claim for claim in claims if self._is_idle(claim)}
-        lasting = self._idle.seconds(idle, now)
-        due = (uid for uid in idle if self._is_gone(idle[uid]) or lasting[uid] >= self.deadline_seconds)
-        self._kept_on.keep_only(idle)
-        for uid in [*islice((uid for uid in due if self._kept_on.may_begin(uid, now)), LET_GO_AT_ONCE)]:
-            if not await self.driver.drive(self.allocations.let_go(idle[uid]), self.driver.deadline()):
-                self._kept_on.failed(uid, self.clock().monotonic)
+        for claim in [*islice(filter(partial(self._is_due, now=now), self._next_marked()), LET_GO_AT_ONCE)]:
+            uid, namespace = claim.metadata.uid, claim.metadata.namespace
+            if not await self.driver.drive(self.allocations.let_go(claim), self.driver.deadline()):
+                self._kept_on.failed(uid, self.clock().monotonic, namespace)
+
+    def _next_marked(self) -> Iterator[ResourceClaim]:
+        """Yield the claims that are to be looked at in this round."""
+        for uid in self._marked.in_turn(LOOKED_AT):
+            self._marked.to_back(uid)
+            if claim := self.demands.claims.get(uid):
+                yield claim
+
+    def _is_due(self, claim: ResourceClaim, now: float) -> bool:
+        """Whether a claim is to be let go now; takes note of whether anybody uses it."""
+        uid = claim.metadata.uid
+        if not self._is_idle(claim):
+            self._idle_since.pop(uid, None)
+            return False
+        seconds = now - self._idle_since.setdefault(uid, now)
+        is_late = self._is_gone(claim) or seconds >= self.deadline_seconds
+        return is_late and self._kept_on.may_begin(uid, now)
 
     def _is_idle(self, claim: ResourceClaim) -> bool:
         """Whether a claim is reserved for no pod, and is to be allocated for none, or is allocated for one that is gone."""
@@ -213,12 +232,15 @@ class Dra(Feature):
         if is_ours(claim):
             uid, namespace = claim.metadata.uid, claim.metadata.namespace
             self._unreserved.pop(uid, None)
-            self._marked.pop(uid, None)
-            if after is not None and after.pod:
-                if after.status.allocation and not after.status.reserved_for:
-                    self._unreserved[uid] = namespace, after.pod
-                if after.is_standalone:
-                    self._marked[uid] = None
+            if not (before and after and before.pod == after.pod) or after.status.reserved_for:
+                self._idle_since.pop(uid, None)
+                self._kept_on.forget(uid)
+            if after and after.pod and after.status.allocation and not after.status.reserved_for:
+                self._unreserved[uid] = namespace, after.pod
+            if not (after and after.pod and after.is_standalone):
+                self._marked.pop(uid)
+            elif uid not in self._marked:
+                self._marked.put(uid, namespace, namespace)
             if before and after and before.status.allocation and not after.status.allocation:
                 self._deallocated(before)
         if not claim.is_standalone:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from random import Random
 
 import pytest
 
-from extender.binding.intents import AllocateClaim, Conflict, Done, MarkClaim
+from extender.binding.intents import AllocateClaim, Conflict, Done, Intent, MarkClaim, Refused, Reply
+from extender.cluster.objects.devices import ResourceClaim
+from extender.features.dra import feature as module
+from tests.dra import read_claim
+from tests.extender.features.dra import cases
 from tests.extender.features.dra.claim_site import CLAIMS, DEADLINE_SECONDS, ClaimSite
 from tests.extender.world import drive
 from topology.annotations import keys
@@ -160,6 +166,38 @@ def test_a_mark_without_a_plan_goes_after_the_deadline() -> None:
     assert site.node_of("b") is None
     site.ticks(int(DEADLINE_SECONDS) // 2)
     assert site.node_of("b") == "n0"
+
+
+def test_claims_are_let_go_in_bounded_rounds_one_namespace_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many claims one of them has, and the API server refuses."""
+    monkeypatch.setattr(module, "LOOKED_AT", 8)
+    monkeypatch.setattr(module, "LET_GO_AT_ONCE", 2)
+    looks, written, is_idle = list[str](), list[str](), module.Dra._is_idle
+
+    def counted(dra: module.Dra, claim: ResourceClaim) -> bool:
+        looks.append(claim.metadata.namespace)
+        return is_idle(dra, claim)
+
+    def refused(intent: Intent) -> Reply:
+        written.append(intent.namespace if isinstance(intent, MarkClaim) else "")
+        return Refused(403, "")
+
+    monkeypatch.setattr(module.Dra, "_is_idle", counted)
+    site = site_with()
+    site.answer = refused
+    for namespace, claims in (("greedy", 100), ("small", 1), ("other", 2)):
+        for number in range(claims):
+            made = cases.claim(f"c{number}", cases.exactly(1))
+            made["metadata"] |= {
+                "namespace": namespace,
+                "uid": f"{namespace}-{number}",
+                "annotations": {keys.CLAIM_POD: "x"},
+            }
+            site.planner.state.claims.changed(read_claim(made))
+    for _ in range(3):
+        asyncio.run(site.planner.dra.let_go_of_idle())
+    assert Counter(written) == {"greedy": 3, "small": 1, "other": 2}
+    assert len(looks) <= 3 * 8
 
 
 def test_a_claim_that_another_pod_uses_holds_up_the_fence_of_no_pod_that_is_written_on_it() -> None:
