@@ -19,7 +19,7 @@ from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.core.openings import Openings
 from extender.features.dra.allocations import AllocationOutcome, Allocations
-from extender.features.dra.caches import ClaimCache, SliceCache
+from extender.features.dra.caches import ClaimCache, SliceCache, names_of_claims
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.requests import is_ours, kept
@@ -198,9 +198,18 @@ class Dra(Feature):
         return is_late and self._kept_on.may_begin(uid, now)
 
     def _is_idle(self, claim: ResourceClaim) -> bool:
-        """Whether a claim is reserved for no pod, and is to be allocated for none, or is allocated for one that is gone."""
-        is_planned = claim.status.allocation or self.state.claimed_on(claim.pod)
-        return not claim.status.reserved_for and (not is_planned or self._is_gone(claim))
+        """Whether a claim is reserved for no pod, and no pod that is there has it or is to have it.
+
+        For a bound pod nothing is allocated any more. A controller reserves only what the pod names.
+        """
+        pod = self.state.pods.get(claim.pod)
+        if claim.status.reserved_for:
+            return False
+        if pod is None or self._is_gone(claim):
+            return True
+        if pod.node is not None:
+            return not (claim.status.allocation and claim.metadata.name in names_of_claims(pod.pod))
+        return not (claim.status.allocation or self.state.claimed_on(claim.pod))
 
     def _is_gone(self, claim: ResourceClaim) -> bool:
         pod = self.state.pods.get(claim.pod)

@@ -168,6 +168,25 @@ def test_a_mark_without_a_plan_goes_after_the_deadline() -> None:
     assert site.node_of("b") == "n0"
 
 
+@pytest.mark.parametrize("is_allocated", [False, True])
+def test_a_mark_for_a_bound_pod_that_does_not_use_the_claim_goes_after_the_deadline(is_allocated: bool) -> None:
+    """A user wrote it: the pod has another claim."""
+    site = site_with("shared", count=2)
+    site.create("a", 2)
+    site.ticks(3)
+    assert site.node_of("a") == "n0"
+    site.checks_ledgers = False
+    if is_allocated:
+        site.allocate_strangers("shared", "n0", "gpu-7")
+    site.world.patch(CLAIMS, "shared", {"metadata": {"annotations": {keys.CLAIM_POD: site.pod("a").metadata.uid}}})
+    site.create_naming("b", "shared")
+    site.ticks(3)
+    assert "the pod a has it" in why_refused(site, "b")
+    site.ticks(int(DEADLINE_SECONDS) // 2 + 2)
+    assert site.node_of("b") == "n0"
+    assert len(site.allocations()["a-c0"][1]) == 2
+
+
 def test_claims_are_let_go_in_bounded_rounds_one_namespace_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many claims one of them has, and the API server refuses."""
     monkeypatch.setattr(module, "LOOKED_AT", 8)
