@@ -100,6 +100,8 @@ class ResourceClaims:
         """Pool → UIDs of the claims that hold devices of it."""
         self._for: dict[tuple[str, str], set[str]] = {}
         """Namespace and UID of a pod → UIDs of its claims that we allocate, whether they hold anything or not."""
+        self._settled: set[str] = set()
+        """UIDs of claims that we allocate no more."""
 
     def keep(self, claim: ResourceClaim) -> ResourceClaim:
         """Return what is read of a claim later."""
@@ -123,6 +125,7 @@ class ResourceClaims:
                 self._put(item.metadata.uid, _both(before, after))
                 news.append((item.metadata.uid, after))
             yield
+        self._settled &= uids
         for uid, after in (*news, *((uid, None) for uid in [*self._claims] if uid not in uids)):
             self._put(uid, after)
             yield
@@ -137,6 +140,7 @@ class ResourceClaims:
 
     def deleted(self, item: ResourceClaim) -> None:
         """Take this for the last version of a claim that is gone."""
+        self._settled.discard(item.metadata.uid)
         self._put(item.metadata.uid, None)
         for hearer in self.hearers:
             hearer.deleted(item)
@@ -147,6 +151,16 @@ class ResourceClaims:
             self._put(metadata.uid, None)
         for hearer in self.hearers:
             hearer.unread(metadata, gone=gone)
+
+    def settle(self, uid: str) -> None:
+        """Take note that no allocation of a claim is under way any more or will be: it holds what it is known to hold."""
+        self._settled.add(uid)
+        if (holds := self._claims.get(uid)) and not holds.devices:
+            self._put(uid, None)
+
+    def is_settled(self, uid: str) -> bool:
+        """Whether that is so."""
+        return uid in self._settled
 
     def hear(self, is_heard: bool) -> None:
         """Take note of whether claims and slices are heard of as they change."""
@@ -196,9 +210,13 @@ class ResourceClaims:
         return {self.slices.gpu(pool, device) for _, pool, device in devices}
 
     def _read(self, item: ResourceClaim) -> _Holds | None:
-        """Return what a claim holds; `None` where it is of no concern here."""
+        """Return what a claim holds; `None` where it is of no concern here.
+
+        One that is being deleted is not allocated any more: a request that is under way has an earlier version.
+        """
         node, held = item.node, item.held
-        pod = item.pod if self.allocated_here and self.allocated_here(item) else ""
+        is_over = not held and (item.metadata.deletion_timestamp is not None or item.metadata.uid in self._settled)
+        pod = item.pod if self.allocated_here and self.allocated_here(item) and not is_over else ""
         # NVIDIA names pools after nodes.
         devices = tuple((node or result.pool, result.pool, result.device) for result in held)
         return _Holds(item.name, devices, pod) if devices or pod else None

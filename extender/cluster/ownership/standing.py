@@ -12,7 +12,7 @@ Deletion is no proof that a GPU is free, and absence from a cache is no proof of
   few minutes even when nothing changes.
 
 Where we allocate a ResourceClaim for the pod, the claim is `CLAIMED` until that one is gone or has other devices. An allocation
-may be under way.
+may be under way. Where that is excluded, a ResourceClaim without devices does not count.
 
 An unbound pod's claim is `PENDING`, even when the pod is being deleted: only a fence makes sure that no Binding is under way
 (R3).

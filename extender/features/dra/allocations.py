@@ -8,10 +8,10 @@ Any number of pods may name a claim that was made without a template. Our mark s
 the finalizer, and an allocation only after the watch has shown it. It goes when the pod's plan is given up, or the pod is gone.
 
 Why no GPU is given twice: an allocation commits only while its claim is in version V. After V was known, the pod was seen in the
-version R that the ledger names. These GPUs leave the ledger when the claim is gone, or after a fence, which ends R, and then
-`withdraw`, which ends V. Both orders are needed. Had the fence come before that look at the pod, R would not have been seen. So
-it came after, and the withdrawal later still: it finds the allocation, or ends V before it commits. So it does not matter where a
-planner dies, how many there are, or how far a watch is behind.
+version R that the ledger names. A fence or the pod's end ends R. These GPUs leave the ledger after that and then a withdrawal,
+which ends V, or when the claim is deleted, which does so, too. Both orders are needed. Had R ended before that look at the pod,
+it would not have been seen. So it ended after, and the withdrawal came later still: it finds the allocation, or ends V before it
+commits. So it does not matter where a planner dies, how many there are, or how far a watch is behind.
 """
 
 from __future__ import annotations

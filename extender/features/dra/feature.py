@@ -48,7 +48,7 @@ UNTIL_ALLOWED_SECONDS: Final = 1.0
 DEADLINE_SECONDS: Final = 1.0
 """Between two looks for allocations that nobody uses."""
 MARKED: Final = 50_000
-"""Claims without a template that are for a pod, at most; shared fairly between namespaces."""
+"""Claims that are for a pod, at most; shared fairly between namespaces."""
 LOOKED_AT: Final = 256
 """Of these in one round, one namespace after the other."""
 LET_GO_AT_ONCE: Final = 32
@@ -82,7 +82,10 @@ class Dra(Feature):
     _unreserved: dict[str, tuple[str, str]] = field(default_factory=dict)
     """UID of each claim of ours with an allocation that is reserved for no pod → namespace and UID of its pod."""
     _marked: FairTable[str, str] = field(default_factory=lambda: FairTable(MARKED))
-    """UID of each claim of ours without a template that is for a pod → its namespace; the next to be looked at first."""
+    """UID of each claim of ours that is for a pod → its namespace; the next to be looked at first.
+
+    Of those from templates, which a controller removes, only the ones that hold nothing.
+    """
     _idle_since: dict[str, float] = field(default_factory=dict)
     """UIDs of those of which the last look found that nobody uses them, in monotonic seconds."""
     _lasting: Lasting[str] = field(default_factory=Lasting)
@@ -170,7 +173,7 @@ class Dra(Feature):
                 self._failed.failed(uid, self.clock().monotonic)
 
     async def let_go_of_idle(self) -> None:
-        """Let go of claims without a template that are for pods which are gone, or which have had no plan for long."""
+        """Let go of claims that are for pods which are gone, or of those without a template which have had no plan for long."""
         if not self.openings.are_here():
             self._idle_since.clear()
             return
@@ -179,6 +182,8 @@ class Dra(Feature):
             uid, namespace = claim.metadata.uid, claim.metadata.namespace
             if not await self.driver.drive(self.allocations.let_go(claim), self.driver.deadline()):
                 self._kept_on.failed(uid, self.clock().monotonic, namespace)
+            elif not claim.is_standalone and self.demands.claims.get(uid):
+                self.state.claims.settle(uid)
 
     def _next_marked(self) -> Iterator[ResourceClaim]:
         """Yield the claims that are to be looked at in this round."""
@@ -205,6 +210,8 @@ class Dra(Feature):
         pod = self.state.pods.get(claim.pod)
         if claim.status.reserved_for:
             return False
+        if not claim.is_standalone:
+            return pod is not None and self._is_gone(claim) and not self.state.claims.is_settled(claim.metadata.uid)
         if pod is None or self._is_gone(claim):
             return True
         if pod.node is not None:
@@ -246,7 +253,7 @@ class Dra(Feature):
                 self._kept_on.forget(uid)
             if after and after.pod and after.status.allocation and not after.status.reserved_for:
                 self._unreserved[uid] = namespace, after.pod
-            if not (after and after.pod and after.is_standalone):
+            if not (after and after.pod and (after.is_standalone or not after.status.allocation)):
                 self._marked.pop(uid)
             elif uid not in self._marked:
                 self._marked.put(uid, namespace, namespace)

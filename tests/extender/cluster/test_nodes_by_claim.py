@@ -39,6 +39,11 @@ def marked_for(pod: str, text: dict[str, Any], namespace: str = "ml") -> Resourc
     return read_claim(text)
 
 
+def deleted(item: ResourceClaim) -> ResourceClaim:
+    """Return the claim as one that is being deleted, which a finalizer of anybody may keep for ever."""
+    return replace(item, metadata=replace(item.metadata, deletion_timestamp="2026-11-29T12:00:00Z"))
+
+
 def published(*claims: ResourceClaim, ledger: tuple[str, ...] = ()) -> ClusterState:
     """Return a node whose driver publishes its GPUs; the ledger names pods for the first ones."""
     state = ClusterState()
@@ -88,12 +93,14 @@ def test_what_the_ledger_and_a_claim_name_for_one_pod_is_its_own() -> None:
         (made_for("p", allocated("theirs", "n1", "gpu-0")), Standing.FREE),
         (marked_for("p", waiting(OURS)), Standing.CLAIMED),
         (marked_for("p", waiting(OURS), namespace="theirs"), Standing.FREE),
+        (deleted(made_for("p", waiting(OURS))), Standing.FREE),
+        (deleted(made_for("p", allocated(OURS, "n1", "gpu-0"))), Standing.CLAIMED),
     ],
 )
 def test_a_ledger_keeps_what_a_claim_of_a_dead_pod_holds_or_may_still_get(
     resource_claim: ResourceClaim | None, standing: Standing
 ) -> None:
-    """An allocation may be under way until the claim is gone."""
+    """An allocation may be under way until the claim is gone, or is being deleted."""
     state = published(*filter(None, [resource_claim]), ledger=("p",))
     state.pods.changed(pod("p", phase="Failed"))
     assert [each for _, each in state.views["n1"].claims] == [standing]
@@ -107,6 +114,21 @@ def test_the_standing_changes_with_the_claim() -> None:
     assert [each for _, each in state.views["n1"].claims] == [Standing.CLAIMED]
     state.claims.deleted(ours)
     assert [each for _, each in state.views["n1"].claims] == [Standing.FREE]
+
+
+def test_a_claim_that_is_allocated_no_more_keeps_only_what_it_holds() -> None:
+    """Also in later versions, until it is gone."""
+    ours = made_for("p", waiting(OURS))
+    state = published(ours, ledger=("p",))
+    state.pods.changed(pod("p", phase="Failed"))
+    standings = []
+    for item in (ours, ours, made_for("p", allocated(OURS, "n1", "gpu-0"))):
+        state.claims.settle(item.metadata.uid)
+        state.claims.changed(item)
+        standings += [each for _, each in state.views["n1"].claims]
+    assert standings == [Standing.FREE, Standing.FREE, Standing.CLAIMED]
+    state.claims.deleted(ours)
+    assert not state.claims.is_settled(ours.metadata.uid)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ class ClaimSite:
             if (pod["status"] or {}).get("phase") == "Succeeded" and pod["spec"].get("nodeName"):
                 for claim in self._claims_of(pod):
                     name, users = claim["metadata"]["name"], (claim.get("status") or {}).get("reservedFor") or []
-                    is_its_own = claim["metadata"].get("ownerReferences")
+                    is_its_own = name.startswith(f"{pod['metadata']['name']}-c")
                     # It reserves what a bound pod names, whoever has allocated it, and frees what nothing but ended pods use.
                     if is_its_own or not users or any(user["uid"] == pod["metadata"]["uid"] for user in users):
                         self._patch_status(claim, {"allocation": None, "reservedFor": None})

@@ -13,7 +13,7 @@ from extender.cluster.objects.versions import Listing
 from extender.features.dra.caches import ClaimCache
 from tests.dra import read_claim
 from tests.extender.features.dra.cases import claim, exactly, opaque
-from tests.extender.features.dra.claim_site import DEADLINE_SECONDS, ClaimSite
+from tests.extender.features.dra.claim_site import CLAIMS, DEADLINE_SECONDS, ClaimSite
 from tests.extender.world import drive
 
 SEEDS = range(4)
@@ -133,6 +133,35 @@ def test_an_ended_pod_frees_its_devices_and_its_ledger() -> None:
     site.end(first)
     site.ticks(6)
     assert all(site.node_of(name) == "n0" for name in "ab")
+
+
+def test_an_empty_claim_that_stays_keeps_no_gpus_for_an_ended_pod() -> None:
+    """A user made it, and wrote down the pod as its owner."""
+    site = ClaimSite(1, Random(0))
+    site.create("a", 8)
+    site.ticks(3)
+    assert site.node_of("a") == "n0"
+    site.create_claim("stays", 1)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": site.pod("a").metadata.uid, "controller": True}
+    site.world.patch(CLAIMS, "stays", {"metadata": {"ownerReferences": [owner]}})
+    site.end("a")
+    site.create("b", 8)
+    site.ticks(6)
+    assert site.node_of("b") == "n0"
+
+
+def test_a_late_allocation_for_an_ended_pod_does_not_commit_once_its_devices_are_free() -> None:
+    """Its claim is empty and stays. The version in which the allocation could commit ends first."""
+    site = ClaimSite(1, Random(0))
+    site.create("a", 8)
+    site.dies_at = AllocateClaim
+    site.ticks(1)
+    (late,) = site.world.late
+    site.end("a")
+    site.create("b", 8)
+    site.ticks(8)
+    assert site.node_of("b") == "n0"
+    assert isinstance(site.world.execute(late), Conflict)
 
 
 @pytest.mark.slow
