@@ -33,7 +33,10 @@ class NodeDevices:
     is_unheard: bool = False
     """Devices are published there, and what claims hold of them is not known just now."""
     pods: Mapping[str, str] = field(default_factory=dict)
-    """Claim that we have allocated → UID of the pod for which it was made."""
+    """Claim that we have allocated → UID of the pod for which it was made.
+
+    Where no feature allocates claims any more, each claim → UID of the only pod that it is reserved for.
+    """
 
     def without_ours(self, claimed: Iterable[tuple[str, str]]) -> NodeDevices:
         """Return the same without what claims of ours hold for pods that the ledger names, too: `claimed` are UUIDs and UIDs."""
@@ -65,6 +68,8 @@ class _Holds:
     """Node, pool and name of each device."""
     pod: str = ""
     """UID of the pod that it is for, where we allocate it."""
+    user: str = ""
+    """UID of the only pod that it is reserved for, where no feature allocates claims: it may have, before."""
 
 
 class ResourceClaims:
@@ -178,8 +183,8 @@ class ResourceClaims:
             for pool, device in ((pool, device) for where, pool, device in holds.devices if where == node):
                 if gpu := self.slices.gpu(pool, device):
                     held.setdefault(gpu, set()).add(holds.claim)
-                    if holds.pod:
-                        pods[holds.claim] = holds.pod
+                    if pod := holds.pod or holds.user:
+                        pods[holds.claim] = pod
                 else:
                     unmatched.add((holds.claim, device))
         return NodeDevices(
@@ -219,7 +224,8 @@ class ResourceClaims:
         pod = item.pod if self.allocated_here and self.allocated_here(item) and not is_over else ""
         # NVIDIA names pools after nodes.
         devices = tuple((node or result.pool, result.pool, result.device) for result in held)
-        return _Holds(item.name, devices, pod) if devices or pod else None
+        user = _only_user(item) if devices and self.allocated_here is None else ""
+        return _Holds(item.name, devices, pod, user) if devices or pod else None
 
     def _pool_touched(self, pool: str, nodes: set[str]) -> None:
         holders = (self._claims[uid] for uid in self._of.get(pool, ()))
@@ -243,6 +249,11 @@ class ResourceClaims:
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
             self._touched(node)
+
+
+def _only_user(item: ResourceClaim) -> str:
+    consumers = item.status.reserved_for or ()
+    return consumers[0].uid if len(consumers) == 1 else ""
 
 
 def _both(before: _Holds | None, after: _Holds | None) -> _Holds | None:

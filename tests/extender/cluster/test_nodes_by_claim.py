@@ -155,6 +155,22 @@ def test_without_a_feature_a_node_is_closed_that_offers_gpus_by_its_driver_alone
     assert state.views["n1"].shape.closed == why
 
 
+@pytest.mark.parametrize(("users", "has_two_owners"), [(["p"], False), (["q"], True), (["p", "q"], True), ([], True)])
+def test_without_a_feature_a_gpu_whose_claim_is_reserved_for_its_pod_has_one_owner(
+    users: list[str], has_two_owners: bool
+) -> None:
+    """The feature had allocated the claim; the ledger names the pod."""
+    state = published(ledger=("p",))
+    state.claims.allocated_here = None
+    item = allocated(OURS, "n1", "gpu-0")
+    item["status"]["reservedFor"] = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
+    state.claims.changed(state.claims.keep(read_claim(item)))
+    state.pods.changed(pod("p", on="n1"))
+    view = state.views["n1"]
+    assert (view.disputed == {gpus("n1", 0)[0]}) == has_two_owners
+    assert bool(view.disputed) == has_two_owners
+
+
 def test_without_a_feature_there_are_no_such_nodes() -> None:
     state = published()
     state.claims.allocated_here = None
