@@ -176,7 +176,7 @@ def _record(
         requested = state.request_of(pod)
     except RequestError:
         return None
-    if request.alternative > len(requested.alternatives):
+    if request.alternative > len(requested.fallbacks):
         return None
     return record_of(view, requested.instead(request.alternative), placement)
 

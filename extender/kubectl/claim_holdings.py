@@ -40,11 +40,11 @@ def recognise(state: ClusterState, classes: Mapping[str, str | None] | None) -> 
     `classes` are the DeviceClasses with the resource that each maps; `None`: they cannot be read.
     """
     state.claims.allocated_here, state.claims.trimmed = _is_ours, holdings_of
-    state.claims.are_allocated = None if classes is None else OUR_CLASS in classes
+    state.claims.allocates_new = None if classes is None else OUR_CLASS in classes
     state.map_to_dra(state.resource in (classes or {}).values())
 
 
 def say_what_is_not_known(state: ClusterState) -> None:
     """Say on standard error that free GPUs may not be, where DeviceClasses would tell and cannot be read."""
-    if state.claims.are_allocated is None and any(view.by_claim for view in state.views.values()):
+    if state.claims.allocates_new is None and any(view.by_claim for view in state.views.values()):
         say(_NOT_KNOWN, to=sys.stderr)

@@ -24,20 +24,20 @@ class PendingPod:
     request: GpuRequest
     avoided: Collection[str] = ()
     """Nodes that step back from it."""
-    alternatives: tuple[GpuRequest, ...] = ()
+    fallbacks: tuple[GpuRequest, ...] = ()
     """What it accepts instead of `request`, in order."""
-    devices: Hashable = ()
+    accepted_devices: Hashable = ()
     """What is equal of pods that accept the same devices by their ResourceClaims."""
 
     @cached_property
     def kind(self) -> Hashable:
         """What is equal of pods that fit on the same nodes."""
-        return self.request, self.node_kind, HostDemand.of(self.pod), self.alternatives, self.devices
+        return self.request, self.node_kind, HostDemand.of(self.pod), self.fallbacks, self.accepted_devices
 
     @property
     def requests(self) -> tuple[GpuRequest, ...]:
         """All that it accepts, in order."""
-        return self.request, *self.alternatives
+        return self.request, *self.fallbacks
 
     @property
     def node_kind(self) -> Hashable:
@@ -120,9 +120,9 @@ class Unit:
     @property
     def kind_of_way(self) -> Hashable | None:
         """The kind of a unit that accepts only what the members of this one request first."""
-        if not any(member.alternatives for member in self.members):
+        if not any(member.fallbacks for member in self.members):
             return self.kind
-        return replace(self, members=tuple(replace(member, alternatives=()) for member in self.members)).kind
+        return replace(self, members=tuple(replace(member, fallbacks=()) for member in self.members)).kind
 
     @property
     def is_gang(self) -> bool:

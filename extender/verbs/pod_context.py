@@ -39,9 +39,9 @@ class PodContext:
     request: GpuRequest
     group: GroupRequest | None
     now: Instant
-    alternatives: tuple[GpuRequest, ...] = ()
+    fallbacks: tuple[GpuRequest, ...] = ()
     """What the planner may meet instead, in order."""
-    devices: Hashable = ()
+    accepted_devices: Hashable = ()
     """Equal of pods that accept the same devices by their ResourceClaims."""
 
     @classmethod
@@ -55,8 +55,8 @@ class PodContext:
         group = read.group_at_age(waited_seconds)
         if group is not None:
             group = state.indexes.groups.with_size(key_of(pod, group), group)
-        alternatives = read.alternatives_at_age(waited_seconds)
-        return cls(pod, read.at_age(waited_seconds), group, now, alternatives, read.devices)
+        fallbacks = read.fallbacks_at_age(waited_seconds)
+        return cls(pod, read.at_age(waited_seconds), group, now, fallbacks, read.accepted_devices)
 
     def away(self, state: ClusterState) -> list[str]:
         """Return the nodes that step back from the pod, those first that will be back first."""

@@ -141,22 +141,22 @@ class PodRequest:
     """A ceiling on what its shares compute."""
     expected_seconds: float | None = None
     """How long it will run; `None`: it does not say."""
-    alternatives: tuple[PodRequest, ...] = ()
+    fallbacks: tuple[PodRequest, ...] = ()
     """What it accepts instead, in order: each only where there is no room for those before."""
-    devices: Hashable = ()
+    accepted_devices: Hashable = ()
     """Equal of pods that accept the same devices by their ResourceClaims."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""
         return self.request.relaxed() if self._relaxes(age_seconds) else self.request
 
-    def alternatives_at_age(self, age_seconds: float) -> tuple[GpuRequest, ...]:
+    def fallbacks_at_age(self, age_seconds: float) -> tuple[GpuRequest, ...]:
         """Return the same of what it accepts instead."""
-        return tuple(alternative.at_age(age_seconds) for alternative in self.alternatives)
+        return tuple(fallback.at_age(age_seconds) for fallback in self.fallbacks)
 
     def instead(self, alternative: int) -> PodRequest:
         """Return one of the requests, by its number; the first one for 0."""
-        return self.alternatives[alternative - 1] if alternative else self
+        return self.fallbacks[alternative - 1] if alternative else self
 
     def group_at_age(self, age_seconds: float) -> GroupRequest | None:
         """Return what is asked of the group's place by then, `None` for a pod on its own."""

@@ -88,7 +88,7 @@ class ResourceClaims:
         """Why claims are not read, where they should be."""
         self.allocated_here: Callable[[ResourceClaim], bool] | None = None
         """Whether a feature allocates a claim; `None`: there is no such feature, and nodes of DRA are closed."""
-        self.are_allocated: bool | None = True
+        self.allocates_new: bool | None = True
         """Whether that feature allocates new claims, and not only knows old ones; `None`: it may, nobody can say."""
         self.trimmed: Callable[[ResourceClaim], ResourceClaim] = lean_claim
         """Returns what is read of a claim later; of most that is next to nothing."""
@@ -197,7 +197,7 @@ class ResourceClaims:
 
     def allocates_on(self, node: str) -> bool:
         """Whether a feature allocates claims for the node's devices."""
-        return self.allocated_here is not None and self.are_allocated is not False and self.slices.has(node)
+        return self.allocated_here is not None and self.allocates_new is not False and self.slices.has(node)
 
     def may_hold(self, namespace: str, pod: str, gpu: str) -> bool:
         """Whether a claim that we allocate for a pod holds the GPU, or nothing as far as is known: it may be under way."""

@@ -157,7 +157,7 @@ class Allocations:
 
     def take_back(self, namespace: str, uid: str) -> Step[bool]:
         """Let no claim that the watch has shown of an unbound pod hold devices, or get any in the version that it has now."""
-        for claim in () if self._is_bound(uid) else self.demands.claims.are_for(namespace, uid):
+        for claim in () if self._is_bound(uid) else self.demands.claims.of_pod_uid(namespace, uid):
             if not (yield from self._withdraw(Done(claim), uid)):
                 return False
         return True

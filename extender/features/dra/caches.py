@@ -61,7 +61,7 @@ class ClaimCache:
         if gone:
             self._put(metadata.uid, None)
 
-    def are_for(self, namespace: str, pod: str) -> list[ResourceClaim]:
+    def of_pod_uid(self, namespace: str, pod: str) -> list[ResourceClaim]:
         """Return the claims that are for a pod, by its UID; claims of other namespaces may say so of any pod."""
         return [self._claims[uid] for uid in self._of_pods.get((namespace, pod), ())]
 

@@ -246,7 +246,7 @@ class Demands:
             replace(item, request=replace(item.request, by_claim=True, alternative=at)) for at, item in enumerate(read)
         )
         accepted = tuple((devices.selectors, devices.match_attributes) for devices in demand.alternatives)
-        return replace(first, alternatives=tuple(others), devices=accepted)
+        return replace(first, fallbacks=tuple(others), accepted_devices=accepted)
 
     def _devices_of(
         self, pod: Pod, ours: Sequence[ResourceClaim], device_class: DeviceClass

@@ -185,7 +185,9 @@ def _read(state: ClusterState, pod: GpuPod, now: Instant) -> _Member | Unit | No
     if not is_plain(pod.pod, with_claims=pod.claimed is not None):
         words = "the queue plans no pods with affinity, topology spread constraints, resource claims or volume claims"
         return NotPlanned(WaitReason.CONSTRAINTS, words)
-    wanted = PendingPod(pod.pod, context.request, tuple(context.away(state)), context.alternatives, context.devices)
+    wanted = PendingPod(
+        pod.pod, context.request, tuple(context.away(state)), context.fallbacks, context.accepted_devices
+    )
     since = now.monotonic - now.age_seconds(pod.pod.metadata.creation_timestamp)
     if context.group is None or not context.group.is_gang:
         return Unit.alone(wanted, since=since, expected_seconds=expected_seconds_of(pod.pod))

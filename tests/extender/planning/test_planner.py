@@ -67,7 +67,7 @@ def test_a_gang_gets_the_first_request_that_all_of_its_pods_find_room_for() -> N
     """One node has two free GPUs, and two have one; nothing is kept of what it cannot use."""
     state = cluster(*racks(r1=3), *(running(f"p{n}", f"r1-{n}", *gpus(f"r1-{n}", 0, machine_name=SMALL)) for n in "01"))
     unit = gang("g", 2, 2)
-    either = [replace(member, alternatives=(GpuRequest.plain(1),)) for member in unit.members]
+    either = [replace(member, fallbacks=(GpuRequest.plain(1),)) for member in unit.members]
     made = plan(state, replace(unit, members=tuple(either)))
     assert [len(assignment.placement.gpus) for assignment in made.starts[0].assignments] == [1, 1]
     assert made.starts[0].unit.gpus == 2 and made.reservation is None
@@ -78,7 +78,7 @@ def test_a_unit_counts_once_for_each_request_that_finds_no_room() -> None:
     state = cluster(*racks(r1=1), *busy("r1-0"))
     large = tuple(GpuRequest.plain(count) for count in range(3, 10))
     units = [gang(f"g{at}", 2, cpu=str(at + 1)) for at in range(FAILURES // 8 + 1)]
-    accept = [replace(unit, members=(replace(unit.members[0], alternatives=large),)) for unit in units]
+    accept = [replace(unit, members=(replace(unit.members[0], fallbacks=large),)) for unit in units]
     assert list(plan(state, *accept).waits.values())[-2:] == [Wait.NO_ROOM, Wait.NOT_REACHED]
 
 
@@ -95,7 +95,7 @@ def test_a_request_that_found_no_room_is_not_looked_for_again(monkeypatch: pytes
     units = [gang(f"u{number}", 8) for number in range(7)]
     accepts = [GpuRequest.plain(1)], [GpuRequest.plain(4), GpuRequest.plain(1)]
     either = [
-        replace(unit, members=(replace(unit.members[0], alternatives=(*accepts[number % 2],)),))
+        replace(unit, members=(replace(unit.members[0], fallbacks=(*accepts[number % 2],)),))
         for number, unit in enumerate(units)
     ]
     made = plan(cluster(*racks(r1=3)), *either)
@@ -118,7 +118,7 @@ def test_units_that_are_passed_over_leave_others_their_turns() -> None:
 def test_pods_that_accept_other_devices_are_not_alike() -> None:
     """One that finds no room says nothing of the other."""
     member = gang("a", 2).members[0]
-    others = replace(member, devices="H100"), replace(member, alternatives=(GpuRequest.plain(1),))
+    others = replace(member, accepted_devices="H100"), replace(member, fallbacks=(GpuRequest.plain(1),))
     assert len({item.kind for item in (member, *others)}) == 3
 
 
