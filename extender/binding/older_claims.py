@@ -11,10 +11,11 @@ arrives after its process has died. The next bind drops it; until then both clai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from extender.binding.intents import Conflict, Done, GetNode, Intent, NoAnswer, Reply, Step, fence
 from extender.binding.ledger import swap_ledger
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 
@@ -34,8 +35,16 @@ def drop_older_claims(state: ClusterState, pod: Pod, node: str, ask: Callable[[I
     if not (isinstance(fenced, Done) and isinstance(fenced.value, Pod)):
         return fenced
     state.pods.learn(fenced.value)
+    dropped = yield from drop_claims(state, views, {uid}, ask)
+    return fenced if isinstance(dropped, Done) else dropped
+
+
+def drop_claims(
+    state: ClusterState, views: Iterable[NodeView], uids: Collection[str], ask: Callable[[Intent], Step[Reply]]
+) -> Step[Reply]:
+    """Write these ledgers without the claims of these pods, each only as it was read; returns `Done`, or what was in the way."""
     for view in views:
-        reply = yield from ask(swap_ledger(view, without={uid}))
+        reply = yield from ask(swap_ledger(view, without=uids))
         if isinstance(reply, Conflict):
             newest = yield from ask(GetNode(view.name))
             if isinstance(newest, Done) and isinstance(newest.value, Node):
@@ -43,4 +52,4 @@ def drop_older_claims(state: ClusterState, pod: Pod, node: str, ask: Callable[[I
         if not (isinstance(reply, Done) and isinstance(reply.value, Node)):
             return reply
         state.nodes.learn(reply.value)
-    return fenced
+    return Done(None)

@@ -4,8 +4,8 @@ A gate that is opened commits as a Binding does: only while the pod is in one ve
 name. So the argument of `bind` holds here. As long as the gate can be opened, the claims are in the ledger; before they
 leave, the pod is fenced. What a planner that died has left is an orphan, or is carried forward by the next planner.
 
-Claims that the pod has on other nodes are dropped first, as by `bind`. If it has others on this node, they are replaced
-after a fence, and only in the ledger as it was read before.
+Claims that the pod has on other nodes are dropped first, as by `bind`, unless it is a member of a gang: see `PlannedPod`. If
+it has others on this node, they are replaced after a fence, and only in the ledger as it was read before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from extender.binding.bind import are_same, record_of
 from extender.binding.intents import Done, GetNode, Gone, Intent, NoAnswer, Refused, Reply, Step, fence
 from extender.binding.ledger import swap_ledger
-from extender.binding.older_claims import drop_older_claims
+from extender.binding.older_claims import drop_claims, drop_older_claims
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import claims_for, planned_parts, sharing_class_of
@@ -31,7 +31,6 @@ from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
 MAX_ROUNDS: Final = 3
-NOWHERE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class PlannedPod:
     request: GpuRequest
     gpus: int
     """Mask over positions. Claims that it has there already go before."""
+    replaces: frozenset[str] | None = None
+    """Other nodes whose claims go; `None`: all. The rest belongs to another planner, which may be opening gates of the gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class _Choice:
 
     pod: Pod
     parts: Parts
+    replaces: frozenset[str] | None
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -66,7 +68,8 @@ def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod])
         if view is None or not view.is_ledger_known:
             return frozenset()
         choices, refused = _choose(state, view, planned)
-        choices = yield from _made_alone(state, view, choices)
+        choices, of_others = yield from _made_alone(state, view, choices)
+        refused |= of_others
         claims = [claim for choice in choices.values() for claim in choice.claims]
         if set(claims) <= {claim for claim, _ in view.claims}:
             return refused
@@ -97,22 +100,25 @@ def claim_planned(state: ClusterState, node: str, planned: Sequence[PlannedPod])
 def take_claims_back(state: ClusterState, uids: Sequence[str]) -> Step[bool]:
     """Drop all claims of pods behind our gate that start together; returns whether none is left.
 
-    All of them are fenced before the first one loses its claims, also those without. Another planner may have claimed for them,
-    and be about to open their gates. So none of them starts without the others.
+    All of them are fenced before the first one loses its claims, also those without, and all but the last one once more. Another
+    planner may be claiming for them, and opening their gates. If it opens one after these fences, it has heard of all of them: a
+    watch shows changes in their order. So it has renewed all claims since, and the swaps fail, which rest on earlier ledgers.
     """
-    for uid in uids if len(uids) > 1 else ():
+    nodes = sorted({node for uid in uids for node in state.may_be_claimed_on(uid)})
+    views = [state.views[node] for node in nodes]
+    if not all(view.is_ledger_known for view in views):
+        return False
+    for uid in (*uids, *uids[:-1]) if views else ():
         pod = state.pods.get(uid)
         fenced = (yield fence(pod.pod)) if pod and pod.is_gated else None
         if not (isinstance(fenced, Done) and isinstance(fenced.value, Pod)):
             return False
         state.pods.learn(fenced.value)
-    for uid in uids:
-        pod = state.pods.get(uid)
-        if pod is None or not pod.is_gated:
-            return False
-        if not isinstance((yield from drop_older_claims(state, pod.pod, NOWHERE, _ask)), Done):
-            return False
-    return True
+    are_dropped = True
+    for view in views:  # all of them, whatever becomes of one: fences of a large gang take seconds
+        dropped = yield from drop_claims(state, (view,), {*uids}, _ask)
+        are_dropped &= isinstance(dropped, Done)
+    return are_dropped
 
 
 def planned_record(state: ClusterState, pod: Pod, node: str, request: GpuRequest) -> str:
@@ -162,7 +168,7 @@ def _choose(
         if record is None:
             refused.add(item.uid)
             continue
-        choices[item.uid] = _Choice(pod.pod, planned_parts(pod.pod, record))
+        choices[item.uid] = _Choice(pod.pod, planned_parts(pod.pod, record), item.replaces)
         if isinstance(decision, Placement) and not has_claims:
             taken += Held.of(decision, item.request)
     return choices, frozenset(refused)
@@ -181,21 +187,31 @@ def _record(
     return record_of(view, requested.instead(request.alternative), placement)
 
 
-def _made_alone(state: ClusterState, view: NodeView, choices: Mapping[str, _Choice]) -> Step[dict[str, _Choice]]:
-    """Fence the pods that have other claims, and drop those on other nodes; returns the pods for which that is done."""
-    alone = dict[str, _Choice]()
+def _made_alone(
+    state: ClusterState, view: NodeView, choices: Mapping[str, _Choice]
+) -> Step[tuple[dict[str, _Choice], set[str]]]:
+    """Fence the pods that have other claims, and drop those on other nodes.
+
+    Returns the pods for which that is done, and those that another planner has claimed for elsewhere. A gang's member with claims
+    here keeps those elsewhere, too, until its gate is open: two planners would drop each other's.
+    """
+    alone, of_others = dict[str, _Choice](), set[str]()
     for uid, choice in choices.items():
         pod, own = choice.pod, view.claims_of(uid)
+        keeps_all = choice.replaces is not None and bool(own)
+        if choice.replaces is not None and not own and state.may_be_claimed_on(uid) - {view.name, *choice.replaces}:
+            of_others.add(uid)
+            continue
         if own and not are_same(own, choice.claims):
             fenced = yield fence(pod)
             if not (isinstance(fenced, Done) and isinstance(fenced.value, Pod)):
                 continue
             state.pods.learn(fenced.value)
             pod = fenced.value
-        reply = yield from drop_older_claims(state, pod, view.name, _ask)
+        reply = Done(pod) if keeps_all else (yield from drop_older_claims(state, pod, view.name, _ask))
         if isinstance(reply, Done) and isinstance(reply.value, Pod):
-            alone[uid] = _Choice(reply.value, choice.parts)
-    return alone
+            alone[uid] = replace(choice, pod=reply.value)
+    return alone, of_others
 
 
 def _ask(intent: Intent) -> Step[Reply]:

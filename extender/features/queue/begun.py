@@ -1,8 +1,8 @@
 """Recognises plans that another planner has begun: the claims of pods that are still behind our gate. No I/O.
 
-A plan is carried on when enough pods of its unit have claims, each on one node and still good. All members of a unit are claimed
-for before the first gate is opened. So what is not enough was never begun, and its claims are taken back. Once a member is open,
-any claims are carried on: the gang may have lost pods, or gained some, since.
+A plan is carried on when enough pods of its unit have claims that are still good. All members of a unit are claimed for before
+the first gate is opened. So what is not enough was never begun, and its claims are taken back. Once a member is open, any claims
+are carried on: the gang may have lost pods, or gained some, since. Where two planners have claimed for a pod, any node will do.
 """
 
 from __future__ import annotations
@@ -33,17 +33,12 @@ def has_open_member(state: ClusterState, uid: str) -> bool:
 
 def _claimed(state: ClusterState, member: PendingPod) -> Assignment | None:
     uid = member.pod.metadata.uid
-    nodes = state.claimed_on(uid)
-    if len(nodes) != 1:
-        return None
-    (node,) = nodes
-    if node in member.avoided:
-        return None
-    view = state.views[node]
-    for request in member.requests:
-        decision = view.decide_for(uid, request)
-        if isinstance(decision, Placement):
-            assignment = Assignment(member.pod, request, node, decision)
-            if assignment.gpus == view.claimed_by(uid):
-                return assignment
+    for node in sorted(state.claimed_on(uid)):
+        view = state.views[node]
+        for request in member.requests if node not in member.avoided else ():
+            decision = view.decide_for(uid, request)
+            if isinstance(decision, Placement):
+                assignment = Assignment(member.pod, request, node, decision)
+                if assignment.gpus == view.claimed_by(uid):
+                    return assignment
     return None

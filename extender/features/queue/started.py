@@ -58,6 +58,8 @@ class _Planned:
 
     assignment: Assignment
     is_pinned: bool
+    replaces: frozenset[str] | None
+    """Nodes whose claims of the pod go; see `PlannedPod`."""
     is_nominated: bool = False
     """Or needs no nomination."""
     is_refused: bool = False
@@ -119,6 +121,7 @@ class StartedUnits:
     def begin(self, start: Start, now: float) -> Search[bool]:
         """Hold the GPUs of all members of a unit; returns whether they are still free, and the pods still wait."""
         pods = dict[str, _Planned]()
+        is_open = start.unit.is_gang and has_open_member(self.state, start.assignments[0].pod.metadata.uid)
         for number, assignment in enumerate(start.assignments):
             if number % FOLLOWED_AT_ONCE == FOLLOWED_AT_ONCE - 1:
                 yield
@@ -127,7 +130,9 @@ class StartedUnits:
                     self.state.holds.release(held)
                 return False
             uid = assignment.pod.metadata.uid
-            planned = pods[uid] = _Planned(assignment, self._is_pinned(start, assignment))
+            replaces = self.state.may_be_claimed_on(uid) if is_open else frozenset[str]()
+            is_pinned = self._is_pinned(start, assignment)
+            planned = pods[uid] = _Planned(assignment, is_pinned, replaces if start.unit.is_gang else None)
             # Or by the planner that has claimed for it, and not again.
             planned.is_nominated = planned.is_pinned or bool(self.state.claimed_on(uid))
             self._hold(planned, now)
@@ -196,7 +201,9 @@ class StartedUnits:
     def claim(self, node: str, uids: Sequence[str], now: float) -> Step[None]:
         """Claim for pods that are planned on a node; plans whose claims are refused there are given up."""
         pods = {uid: planned for uid in uids if (planned := self._planned(uid)) and not self._may_be_open(planned)}
-        wanted = [PlannedPod(uid, pod.assignment.request, pod.assignment.gpus) for uid, pod in pods.items()]
+        wanted = [
+            PlannedPod(uid, pod.assignment.request, pod.assignment.gpus, pod.replaces) for uid, pod in pods.items()
+        ]
         for uid in (yield from claim_planned(self.state, node, wanted)):
             pods[uid].is_refused = True
             self.state.memory.setbacks.fail(uid, node, now, pods[uid].assignment.pod.metadata.namespace)

@@ -35,10 +35,11 @@ def claim(
     *,
     replica: Replica | None = None,
     execute: Execute | None = None,
+    replaces: frozenset[str] | None = None,
 ) -> set[str]:
     """Claim for these pods, and return the names of those that cannot have their GPUs."""
     planned = [
-        PlannedPod(uid_of(world, name), GpuRequest(mask.bit_count(), preferred=Affinity.NVLINK), mask)
+        PlannedPod(uid_of(world, name), GpuRequest(mask.bit_count(), preferred=Affinity.NVLINK), mask, replaces)
         for name, mask in masks.items()
     ]
     steps = claim_planned((replica or Replica(world)).state, node, planned)

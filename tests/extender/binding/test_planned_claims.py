@@ -220,6 +220,91 @@ def test_a_gang_of_which_a_gate_is_open_keeps_all_claims() -> None:
     assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2}, {"b": 2})
 
 
+def test_a_gang_keeps_the_claims_that_are_renewed_while_they_are_taken_back() -> None:
+    """Another planner has heard of the first fences, and may be opening gates. Ours hears of the renewed claims at once."""
+    world = queued("a", "b")
+    claim(world, {"a": 0b0011}, "n1")
+    claim(world, {"b": 0b0011}, "n2")
+    late = Replica(world)
+
+    def renew() -> None:
+        claim(world, {"a": 0b0011}, "n1")
+        claim(world, {"b": 0b0011}, "n2")
+        late.catch_up(NODES)
+
+    execute = before_fence(world, 3, renew)
+    assert not drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), execute)
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2}, {"b": 2})
+
+
+def test_a_plan_is_taken_back_as_far_as_ledgers_are_as_they_were() -> None:
+    """The fences of a large gang take seconds; the next attempt has less to do."""
+    world = queued("a", "b")
+    claim(world, {"a": 0b0011}, "n1")
+    claim(world, {"b": 0b0011}, "n2")
+    world.add_pod("other", 2)
+    late = Replica(world)
+    execute = before_fence(world, 3, lambda: Replica(world).bind("other", "n1"))
+    attempts = [drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), execute)]
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2, "other": 2}, {})
+    attempts.append(drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), execute))
+    assert attempts == [False, True]
+    assert claimed(world, "n1") == {"other": 2}
+
+
+def test_a_gang_keeps_its_claims_if_a_gate_opens_between_the_first_fences() -> None:
+    """Another planner has heard of one fence, and not of the other."""
+    world = queued("a", "b")
+    claim(world, {"a": 0b0011}, "n2")
+    claim(world, {"b": 0b0011}, "n1")
+    late = Replica(world)
+
+    def open_first() -> None:
+        claim(world, {"a": 0b0011}, "n2")
+        assert isinstance(open_gate(world, "a", "n2"), Done)
+
+    execute = before_fence(world, 2, open_first)
+    assert not drive(take_claims_back(late.state, [uid_of(world, name) for name in "ab"]), execute)
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"b": 2}, {"a": 2})
+
+
+def before_fence(world: World, number: int, meddle: Callable[[], object]) -> Execute:
+    """Execute everything, and let something happen just before the fence of this number."""
+    fences = 0
+
+    def execute(intent: Intent) -> Reply:
+        nonlocal fences
+        fences += isinstance(intent, FencePod)
+        if isinstance(intent, FencePod) and fences == number:
+            meddle()
+        return world.execute(intent)
+
+    return execute
+
+
+def test_a_plan_does_not_replace_what_another_planner_claims_for_a_gang() -> None:
+    """That one may be opening the gates of the others; only what this plan has counted on goes."""
+    world = queued("a")
+    claim(world, {"a": 0b0011}, "n2")
+    assert claim(world, {"a": 0b0011}, replaces=frozenset()) == {"a"}
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({}, {"a": 2})
+    assert claim(world, {"a": 0b0011}, replaces=frozenset({"n2"})) == set()
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2}, {})
+
+
+def test_two_planners_do_not_drop_the_claims_of_each_other() -> None:
+    """Both have claimed for a member of a gang: it has a place whichever of them opens its gate."""
+    world = queued("a")
+    first, second = Replica(world), Replica(world)
+    claim(world, {"a": 0b0011}, "n1", replica=first, replaces=frozenset())
+    claim(world, {"a": 0b0011}, "n2", replica=second, replaces=frozenset())
+    world.touch("a")
+    for replica, node in ((first, "n1"), (second, "n2")):
+        replica.catch_up()
+        assert claim(world, {"a": 0b0011}, node, replica=replica, replaces=frozenset()) == set()
+    assert (claimed(world, "n1"), claimed(world, "n2")) == ({"a": 2}, {"a": 2})
+
+
 def test_claims_of_a_pod_whose_gate_is_open_are_not_taken_back() -> None:
     """A planner is behind, and another one has opened it."""
     world = queued("a")

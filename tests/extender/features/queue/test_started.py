@@ -17,7 +17,7 @@ from tests.extender.builders import PAIRS, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from topology.annotations import keys
-from topology.annotations.records import decode_ledger, decode_placement
+from topology.annotations.records import Claim, decode_ledger, decode_placement
 from topology.effort import finish
 
 LIFE_SECONDS = 60.0
@@ -311,6 +311,24 @@ def test_claims_of_a_gang_with_an_open_member_are_carried_on() -> None:
     assert [[item.pod.metadata.name for item in start.assignments] for start in begun_plans(state, read(state))] == [
         ["b"]
     ]
+
+
+def test_a_member_for_which_two_planners_have_claimed_is_carried_on() -> None:
+    """On one of the nodes, whichever it is. Its claims elsewhere stay until its gate is open."""
+
+    def claims(host: str, *owners: str) -> tuple[Claim, ...]:
+        uuids = gpus(host, *range(2 * len(owners)), machine_name=PAIRS)
+        return tuple(claim(gpu, owners[number // 2], "0") for number, gpu in enumerate(uuids))
+
+    nodes = node("n1", PAIRS, claims=claims("n1", "b")), node("n2", PAIRS, claims=claims("n2", "a", "b"))
+    state = cluster(*nodes, of_gang("a"), of_gang("b"))
+    (start,) = begun_plans(state, read(state))
+    assert [(item.pod.metadata.name, item.node) for item in start.assignments] == [("a", "n2"), ("b", "n1")]
+    started = StartedUnits(state, LIFE_SECONDS, nominates=False)
+    assert finish(started.begin(start, 0.0))
+    assert len(claim_all(started, state)) == 2
+    assert sorted(started.to_open(0.0)) == ["a", "b"]
+    assert state.claimed_on("b") == {"n1", "n2"}
 
 
 def test_a_large_gang_is_begun_and_followed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
