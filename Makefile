@@ -103,7 +103,7 @@ hostile: venv ## Let hostile tenants loose on a real extender process for SECOND
 cluster: venv ## Start a playground: real control plane, extender and simulated GPU nodes (NODES=real: real kubelets), until Ctrl-C
 	$(BIN)/python -m tests.cluster
 
-model: venv ## Explore the claim protocol exhaustively: every set-up whole, and 26 mutants that must be caught
+model: venv ## Explore the claim protocol and the queue exhaustively: every set-up whole, and 38 mutants that must be caught
 	$(BIN)/python -m tests.model
 
 TAG ?= gputopo:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)

@@ -1,7 +1,7 @@
-"""The long form of rows C1 and C2: every set-up whole, and every mutant.
+"""The long form of rows C1 and C2, and of the queue's model: every set-up whole, and every mutant.
 
-Progress goes to stderr. The last line of stdout is `N states, V violations, M/26 mutants caught`; the exit status is zero for
-0 violations and 26/26 only.
+Progress goes to stderr. The last line of stdout is `N states, V violations, M/26 mutants caught`, and the one before is
+`queue: N states, V violations, M/12 mutants caught`. The exit status is zero for 0 violations and all mutants only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.model.beliefs import Beliefs, beliefs
-from tests.model.library import Found, Model, Violation
+from tests.model.explorer import Found
+from tests.model.library import Model, Move, State, Violation
 from tests.model.mutants import MORE, NINE, OLDER, SHARES, Wanting
+from tests.model.queue import setups as of_queue
+from tests.model.queue.library import QueueModel, QueueViolation
+from tests.model.queue.setups import QueueCase, QueueWanting
+from tests.model.queue.story import queue_story
 from tests.model.setups import CAPACITY, CASES, Case
 from tests.model.story import story
 
@@ -25,11 +30,13 @@ JOBS = 2
 
 def main() -> int:
     """Explore everything; return the exit status."""
+    with TemporaryDirectory() as folder:
+        status = judge_queue(QueueModel(Path(folder)), (*of_queue.EVERY_COMMIT, *of_queue.LONG), of_queue.MUTANTS)
     _say("asking the product's caches what they can come to believe")
     believed = beliefs()
     with TemporaryDirectory() as folder:
         model = Model(Path(folder))
-        return judge(model, believed, CASES, (*NINE, *MORE, *SHARES, *OLDER))
+        return status | judge(model, believed, CASES, (*NINE, *MORE, *SHARES, *OLDER))
 
 
 def judge(model: Model, believed: Beliefs, cases: Iterable[Case | Wanting], mutants: Sequence[Wanting]) -> int:
@@ -42,6 +49,24 @@ def judge(model: Model, believed: Beliefs, cases: Iterable[Case | Wanting], muta
     return 0 if violations == 0 and all(caught) else 1
 
 
+def judge_queue(model: QueueModel, cases: Iterable[QueueCase | QueueWanting], mutants: Sequence[QueueWanting]) -> int:
+    """Print the verdict on the queue's model, and on its power to tell; return the exit status."""
+    caught = [_explore_queue(model, mutant)[1] is mutant.shows for mutant in mutants]
+    explored = [_explore_queue(model, case) for case in cases]
+    states, violations = sum(of for of, _ in explored), sum(bool(violation) for _, violation in explored)
+    print(f"queue: {states} states, {violations} violations, {sum(caught)}/{len(mutants)} mutants caught")
+    return 0 if violations == 0 and all(caught) else 1
+
+
+def _explore_queue(model: QueueModel, case: QueueCase | QueueWanting) -> tuple[int, QueueViolation]:
+    started, setup = time.monotonic(), case.setup()
+    found = model.explore(setup, of_queue.CAPACITY)
+    violation = QueueViolation(found.violation)
+    summary = f"{case.name}: {violation.name}, {found.depth} events deep; {found.states} states"
+    _say("\n".join((f"{summary}, {time.monotonic() - started:.0f} s", *queue_story(setup, found))))
+    return found.states, violation
+
+
 def _hunt(model: Model, mutant: Wanting, believed: Beliefs) -> bool:
     caught = _explore(model, mutant, believed).violation is mutant.shows
     published = f", {mutant.published_events} smaller ones in the design" if mutant.published_events else ""
@@ -49,7 +74,7 @@ def _hunt(model: Model, mutant: Wanting, believed: Beliefs) -> bool:
     return caught
 
 
-def _explore(model: Model, case: Case | Wanting, believed: Beliefs) -> Found:
+def _explore(model: Model, case: Case | Wanting, believed: Beliefs) -> Found[State, Move]:
     started, setup = time.monotonic(), case.setup(believed)
     found = model.explore(setup, CAPACITY)
     seconds = time.monotonic() - started

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.model.beliefs import Beliefs, beliefs
-from tests.model.library import Model, has_compiler
+from tests.model.explorer import has_compiler
+from tests.model.library import Model
 
 
 @pytest.fixture(scope="session")

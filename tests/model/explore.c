@@ -1,12 +1,15 @@
 /* Visit every state that can be reached, nearest first, and stop at the first one that must not be.
  *
- * Binders are alike, and so are reconcilers: of the states that differ only in who is who, one is visited, and all are counted.
+ * Some actors are alike: of the states that differ only in who is who, one is visited, and all are counted.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "model.h"
+#ifndef MODEL
+#define MODEL "model.h"
+#endif
+#include MODEL
 
 enum { FIRST_SLOTS = 1 << 16, INDEX_BITS = 27, MAX_STATES = (1 << INDEX_BITS) - 1 };
 
@@ -47,39 +50,13 @@ static void release_memory(void *memory, uint64_t bytes)
 
 static uint64_t hash_of(const struct state *state)
 {
-    uint64_t words[3], hash = 0x9e3779b97f4a7c15u;
+    uint64_t words[sizeof *state / sizeof(uint64_t)], hash = 0x9e3779b97f4a7c15u;
     memcpy(words, state, sizeof words);
-    for (int i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++) {
         hash = (hash ^ words[i]) * 0xff51afd7ed558ccdu;
         hash ^= hash >> 32;
     }
     return hash;
-}
-
-static void put_in_order(struct actor pair[2])
-{
-    if (memcmp(&pair[0], &pair[1], sizeof *pair) > 0) {
-        struct actor first = pair[0];
-        pair[0] = pair[1];
-        pair[1] = first;
-    }
-}
-
-/* Put the actors of each kind in order; there are two at most. */
-void make_canonical(const struct setup *setup, struct state *state)
-{
-    if (setup->binders == 2)
-        put_in_order(state->actors);
-    if (setup->reconcilers == 2)
-        put_in_order(state->actors + setup->binders);
-}
-
-/* How many states differ from a canonical one only in who is who. */
-static unsigned likenesses(const struct setup *setup, const struct state *state)
-{
-    const struct actor *binders = state->actors, *reconcilers = binders + setup->binders;
-    unsigned count = setup->binders == 2 && memcmp(&binders[0], &binders[1], sizeof *binders) ? 2 : 1;
-    return setup->reconcilers == 2 && memcmp(&reconcilers[0], &reconcilers[1], sizeof *binders) ? 2 * count : count;
 }
 
 /* What goes into a slot, so that most other states can be told apart without a look at them. */

@@ -1,34 +1,22 @@
-"""The explorer in C: compiled where it is used, called through ctypes.
+"""The claim protocol's model in C.
 
 Enumerations and structures are those of model.h, name for name and bit for bit; `test_library` holds both together.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterator
-from ctypes import CDLL, Structure, byref, c_uint8, c_uint16, c_uint32, c_uint64
-from dataclasses import dataclass
-from enum import IntEnum, auto
-from pathlib import Path
+from ctypes import Structure, byref, c_uint8, c_uint16, c_uint32
+from enum import auto
 
-HERE = Path(__file__).parent
+from tests.model.explorer import HERE, CountedEnum, Explorer
+
 GPUS, PODS, ACTORS, MOVES = 2, 3, 4, 512
 NOBODY = ACTORS
 """The actor of moves that nobody in particular makes."""
-TRACE_STATES = 64
+SOURCES = sorted(HERE.glob("*.c"))
 
 
-class _Counted(IntEnum):
-    """Numbers its members from zero, as C does."""
-
-    @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
-        return count
-
-
-class Phase(_Counted):
+class Phase(CountedEnum):
     """What is true of a pod."""
 
     UNBORN = auto()
@@ -45,7 +33,7 @@ class Phase(_Counted):
     REPORTED = auto()
 
 
-class Place(_Counted):
+class Place(CountedEnum):
     """Where a pod is bound, as seen from the node of a claim."""
 
     UNBOUND = auto()
@@ -53,7 +41,7 @@ class Place(_Counted):
     ELSEWHERE = auto()
 
 
-class Violation(_Counted):
+class Violation(CountedEnum):
     """What is wrong with a state."""
 
     NONE = auto()
@@ -67,7 +55,7 @@ class Violation(_Counted):
     EXCESS = auto()
 
 
-class Waits(_Counted):
+class Waits(CountedEnum):
     """What an actor waits for: `enum step`."""
 
     IDLE = auto()
@@ -85,7 +73,7 @@ class Waits(_Counted):
     DROP = auto()
 
 
-class Mutant(_Counted):
+class Mutant(CountedEnum):
     """What the protocol is without."""
 
     FAITHFUL = auto()
@@ -111,7 +99,7 @@ class Mutant(_Counted):
     OLDER_READ_AFTER_FENCE = auto()
 
 
-class Event(_Counted):
+class Event(CountedEnum):
     """What leads from one state to the next."""
 
     CREATE = auto()
@@ -208,107 +196,23 @@ class Move(Structure):
     _fields_ = [("after", State), ("event", c_uint8), ("actor", c_uint8), ("pod", c_uint8), ("gpus", c_uint8)]
 
 
-class _Moves(Structure):
+class Moves(Structure):
     _fields_ = [("count", c_uint32), ("list", Move * MOVES)]
 
 
-class _Outcome(Structure):
-    _fields_ = [
-        ("states", c_uint64),
-        ("visited", c_uint64),
-        ("depth", c_uint32),
-        ("violation", c_uint32),
-        ("full", c_uint32),
-    ]
+class Model(Explorer[Setup, State, Move]):
+    """The compiled model."""
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What an exploration came to."""
-
-    states: int
-    """All that can be reached, or that were met before the violation."""
-    visited: int
-    """One of those that differ only in which of two like actors is which."""
-    depth: int
-    """Moves to the farthest state, or to the violation."""
-    violation: Violation
-    trace: tuple[tuple[State, Move], ...]
-    """The shortest way to the violation: each state with the move that was made in it."""
-
-
-class TooManyStates(Exception):
-    """There were more states than may be kept, so nothing is proven."""
-
-
-class Model:
-    """The compiled model; `folder` is where the library goes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._library = _compile(folder / "model.so")
-        self._library.first_state.restype = State
-
-    def first_state(self, setup: Setup) -> State:
-        """Return the state that everything starts from."""
-        state: State = self._library.first_state(byref(setup))
-        return state
-
-    def moves(self, setup: Setup, state: State, actor: int | None = None) -> Iterator[Move]:
-        """Yield all moves that can follow, or those of one actor."""
-        moves = _Moves()
-        self._library.all_moves(byref(setup), byref(state), byref(moves))
-        made = (moves.list[number] for number in range(moves.count))
-        return made if actor is None else (move for move in made if move.actor == actor)
-
-    def explore(self, setup: Setup, capacity: int) -> Found:
-        """Visit every state, nearest first, up to the first violation; raises `TooManyStates` beyond `capacity` states."""
-        outcome, trace = _Outcome(), (State * TRACE_STATES)()
-        self._library.explore(byref(setup), c_uint64(capacity), byref(outcome), trace, c_uint32(TRACE_STATES))
-        if outcome.full:
-            raise TooManyStates(f"more than {capacity} states")
-        violation = Violation(outcome.violation)
-        steps = tuple(self._retrace(setup, trace[1 : outcome.depth + 1])) if violation else ()
-        return Found(outcome.states, outcome.visited, outcome.depth, violation, steps)
+    sources, options = SOURCES, ()
+    setup_kind, state_kind, move_kind, moves_kind = Setup, State, Move, Moves
+    violation_kind = Violation
 
     def swapped(self, setup: Setup, owners: int, pod: int, begun: int, ended: int, dropped: int) -> int:
         """Return the ledger that a swap writes; see `swapped` in requests.c."""
-        result: int = self._library.swapped(byref(setup), owners, pod, begun, ended, dropped)
+        result: int = self.library.swapped(byref(setup), owners, pod, begun, ended, dropped)
         return result
 
     def ledger_bit(self, setup: Setup, owners: int) -> int:
         """Return the bit of `State.ledgers` for a swap to this ledger of the first node."""
-        bit: int = self._library.ledger_bit(byref(setup), 0, owners)
+        bit: int = self.library.ledger_bit(byref(setup), 0, owners)
         return bit
-
-    def sizes(self) -> dict[type[Structure], int]:
-        """Return the size of each structure as the library has it."""
-        kinds: tuple[type[Structure], ...] = (State, Setup, Move, _Moves, _Outcome)
-        sizes = (c_uint32 * len(kinds)).in_dll(self._library, "LAYOUT")
-        return dict(zip(kinds, sizes, strict=True))
-
-    def _retrace(self, setup: Setup, canonical: list[State]) -> Iterator[tuple[State, Move]]:
-        """Yield moves of actors that keep their names along a way on which the explorer has put them in order."""
-        state = self.first_state(setup)
-        for wanted in canonical:
-            move = next(
-                move for move in self.moves(setup, state) if self._canonical(setup, move.after) == bytes(wanted)
-            )
-            yield state, move
-            state = move.after
-
-    def _canonical(self, setup: Setup, state: State) -> bytes:
-        copy = State.from_buffer_copy(state)
-        self._library.make_canonical(byref(setup), byref(copy))
-        return bytes(copy)
-
-
-def has_compiler() -> bool:
-    """Whether the library can be built here."""
-    return shutil.which("gcc") is not None
-
-
-def _compile(target: Path) -> CDLL:
-    sources = sorted(str(source) for source in HERE.glob("*.c"))
-    options = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O3", "-march=native", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *options, *sources, "-o", str(target)], check=True)
-    return CDLL(str(target))

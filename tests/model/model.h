@@ -195,6 +195,10 @@ void binder_moves(const struct setup *setup, const struct state *state, unsigned
 void reconciler_moves(const struct setup *setup, const struct state *state, unsigned i, struct moves *moves);
 void all_moves(const struct setup *setup, const struct state *state, struct moves *moves);
 
+/* twins.c: of states that differ only in who is who, one is kept */
+void make_canonical(const struct setup *setup, struct state *state);
+unsigned likenesses(const struct setup *setup, const struct state *state);
+
 /* settle.c: whether what was claimed can still be taken back */
 struct state calm(const struct setup *setup, const struct state *state);
 uint32_t calm_number(const struct state *state);

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.library import GPUS, NOBODY, PODS, Actor, Event, Found, Move, Setup, State, Waits
+from tests.model.explorer import Found
+from tests.model.library import GPUS, NOBODY, PODS, Actor, Event, Move, Setup, State, Waits
 
 _WORDS = {
     Event.CREATE: "{pod} is created",
@@ -33,7 +34,7 @@ _WORDS = {
 }
 
 
-def story(setup: Setup, found: Found) -> Iterator[str]:
+def story(setup: Setup, found: Found[State, Move]) -> Iterator[str]:
     """Yield one line for each move of the way to the violation."""
     for number, (before, move) in enumerate(found.trace, start=1):
         yield f"{number:3} {_tell(setup, before, move)}; the ledger {_present(setup, move.after)}"

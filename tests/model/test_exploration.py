@@ -8,7 +8,8 @@ import pytest
 
 from extender.cluster.ownership.standing import Standing
 from tests.model.beliefs import Beliefs
-from tests.model.library import Model, Mutant, Phase, Place, TooManyStates, Violation
+from tests.model.explorer import TooManyStates
+from tests.model.library import Model, Mutant, Phase, Place, Violation
 from tests.model.mutants import MORE, NINE, OLDER, SHARES, Wanting
 from tests.model.setups import CAPACITY, EVERY_COMMIT, USUAL, Case
 from tests.model.story import story

@@ -16,9 +16,10 @@ from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequ
 from extender.cluster.ownership.standing import Standing
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from tests.model.beliefs import BITS
+from tests.model.explorer import HERE
+from tests.model.header import Header
 from tests.model.library import (
     GPUS,
-    HERE,
     PODS,
     Actor,
     Event,
@@ -38,7 +39,7 @@ from topology.annotations.records import Claim, Ledger, decode_ledger
 from topology.errors import PayloadError
 
 PAIR, NAMES = gpus("n1", 0, 1), ("a", "b", "c")
-HEADER = re.sub(r"/\*.*?\*/", "", (HERE / "model.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+HEADER = Header(HERE / "model.h")
 ENUMS = {
     "phase": Phase,
     "place": Place,
@@ -49,16 +50,9 @@ ENUMS = {
 }
 
 
-def body(kind: str, name: str) -> str:
-    """Return what the header has between the braces of a declaration."""
-    found = re.search(rf"^{kind} {name} {{(.*?)}};", HEADER, re.DOTALL | re.MULTILINE)
-    assert found, f"{kind} {name}"
-    return found[1]
-
-
 def test_standings_are_the_bits_of_the_model() -> None:
     """A standing that the model does not know comes after those that it knows."""
-    names = re.findall(r"(\w+) = (\d+)", body("enum", "standing"))
+    names = re.findall(r"(\w+) = (\d+)", HEADER.body("enum", "standing"))
     bits = {name.removesuffix("_CLAIM"): int(bit) for name, bit in names}
     assert {standing.name: bit for standing, bit in BITS.items() if standing is not Standing.CLAIMED} == bits
 
@@ -66,19 +60,14 @@ def test_standings_are_the_bits_of_the_model() -> None:
 @pytest.mark.parametrize(("name", "numbers"), ENUMS.items())
 def test_the_header_has_the_same_names_in_the_same_order(name: str, numbers: type[IntEnum]) -> None:
     """So each name has the same number; `PLACES` only counts the others."""
-    names = [word for word in re.findall(r"\w+", body("enum", name)) if word != "PLACES"]
+    names = [word for word in HEADER.members(name) if word != "PLACES"]
     assert names == [member.name for member in numbers]
 
 
 @pytest.mark.parametrize(("name", "fields"), [("actor", Actor), ("pod", PodTruth), ("state", State), ("setup", Setup)])
 def test_the_header_has_the_same_fields_of_as_many_bits(name: str, fields: type[Structure]) -> None:
     """Bit fields of one type are packed alike by C and by ctypes."""
-    declared = []
-    for line in body("struct", name).split(";"):
-        words = re.sub(r"\[.*", "", line).split()
-        for field in " ".join(words[2 if words[:1] == ["struct"] else 1 :]).split(", "):
-            declared += [field.replace(" : ", ":")] if field else []
-    assert declared == [":".join((str(field[0]), *map(str, field[2:]))) for field in fields._fields_]
+    assert HEADER.fields(name) == [":".join((str(field[0]), *map(str, field[2:]))) for field in fields._fields_]
 
 
 def test_the_library_has_structures_of_the_same_size(model: Model) -> None:
