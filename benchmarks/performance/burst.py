@@ -61,7 +61,9 @@ async def create_pods(
     return created
 
 
-async def until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[str, float]:
+async def until_bound(
+    api: ApiClient, pods: int, scheduler: Process, stalled_after_seconds: float = STALLED_AFTER_SECONDS
+) -> dict[str, float]:
     """Return when each pod was bound, as watches tell of it that begin with those that there are; a slow watcher is cut off."""
     bound: dict[str, float] = {}
     try:
@@ -70,7 +72,7 @@ async def until_bound(api: ApiClient, pods: int, scheduler: Process) -> dict[str
             events = api.watch(PODS, fieldSelector="spec.nodeName!=")
             try:
                 while len(bound) < pods:
-                    async with asyncio.timeout(STALLED_AFTER_SECONDS):
+                    async with asyncio.timeout(stalled_after_seconds):
                         _, pod = await anext(events)
                     bound.setdefault(pod["metadata"]["name"], time.perf_counter())
             except StopAsyncIteration:

@@ -32,6 +32,8 @@ from topology.annotations import keys
 
 _GPUS_OF_NODE: Final = 8
 _MOST_PODS: Final = 100_000
+_STALLED_AFTER_SECONDS: Final = 600.0
+"""Nothing of a gang of hundreds is bound before all of it has a place."""
 
 
 class BadShape(Exception):
@@ -142,7 +144,8 @@ async def _measure(
             running_scheduler(plane, configuration, pod_groups.SCHEDULER_FLAGS) as scheduler,
         ):
             load = os.getloadavg()[0]
-            looking, began = asyncio.create_task(until_bound(api, shape.all_pods, scheduler)), time.perf_counter()
+            looking = asyncio.create_task(until_bound(api, shape.all_pods, scheduler, _STALLED_AFTER_SECONDS))
+            began = time.perf_counter()
             await _create(api, shape, way)
             bound = await looking
     seconds = max(bound.values()) - began
