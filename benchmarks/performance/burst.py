@@ -73,7 +73,9 @@ async def until_bound(
             try:
                 while len(bound) < pods:
                     async with asyncio.timeout(stalled_after_seconds):
-                        _, pod = await anext(events)
+                        kind, pod = await anext(events)
+                    if kind == "ERROR":  # what it saw last is too long ago
+                        break
                     bound.setdefault(pod["metadata"]["name"], time.perf_counter())
             except StopAsyncIteration:
                 continue
