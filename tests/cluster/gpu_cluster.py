@@ -152,16 +152,21 @@ class GpuCluster:
 
 @contextmanager
 def at_work(
-    installation: Installation, settings: Mapping[str, Any] | None = None, *, more_resources: Sequence[str] = ()
+    installation: Installation,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    more_profiles: Sequence[str] = (),
+    more_resources: Sequence[str] = (),
 ) -> Iterator[GpuCluster]:
     """Have an extender and a scheduler that asks it at work for the length of a `with` block.
 
-    `settings` replace sections of the chart's configuration; pods that ask for `more_resources` reach the extender, too.
+    `settings` replace sections of the chart's configuration; pods that ask for `more_resources` reach the extender, too. The
+    scheduler also serves the schedulers that `more_profiles` name.
     """
     plane, extender = installation.plane, installation.extender(settings)
     try:
         extender.start()  # beside the scheduler, which takes as long to be ready
-        installation.start_scheduler(extender, more_resources=more_resources)
+        installation.start_scheduler(extender, more_profiles=more_profiles, more_resources=more_resources)
         extender.wait_ready()
         yield GpuCluster(plane, extender)
     finally:
