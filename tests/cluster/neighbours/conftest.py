@@ -1,4 +1,4 @@
-"""One control plane with gputopo and three other controllers, for all tests of this folder."""
+"""One control plane with gputopo and the other controllers, for all tests of this folder."""
 
 import json
 from collections.abc import Iterator
@@ -14,8 +14,9 @@ from tests.cluster.gpu_cluster import GpuCluster, at_work
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.judgement import assert_invariants
 from tests.cluster.kubectl import kubectl
-from tests.cluster.neighbours import controllers
+from tests.cluster.neighbours import controllers, frameworks
 from tests.cluster.neighbours.programs import find_or_build
+from tests.cluster.polling import eventually
 from tests.cluster.sweep import sweep
 from tests.manifests.helm import CHART, HelmUnavailable, helm
 from tests.manifests.rendered import NAMESPACE
@@ -27,6 +28,12 @@ _OWNERS = (
     controllers.LEADER_WORKER_SETS,
     controllers.JOBS,
     "/apis/apps/v1/namespaces/default/statefulsets",
+    frameworks.PYTORCHJOBS,
+    frameworks.MPIJOBS,
+    frameworks.TRAINJOBS,
+    frameworks.TRAINING_RUNTIMES,
+    frameworks.RAYJOBS,
+    frameworks.RAYCLUSTERS,
 )
 
 
@@ -46,7 +53,7 @@ def shared(binaries: Path, neighbours: Path) -> Iterator[Installation]:
     with ControlPlane(binaries, users=USERS) as plane:
         installation = Installation(plane)
         allow_reading_sizes(plane)
-        with controllers.at_work(neighbours, plane):
+        with controllers.at_work(neighbours, plane), frameworks.Frameworks(neighbours, plane).running():
             yield installation
 
 
@@ -84,10 +91,11 @@ def gpu_cluster(shared: Installation, kubelets: None, settings: Json) -> Iterato
     """Lend it with extender and scheduler at work; see that the invariants hold, and empty it."""
     admin = shared.plane.admin
     try:
-        with at_work(shared, settings) as lent:
+        with at_work(shared, settings, more_profiles=["default-scheduler"]) as lent:
             yield lent
             assert_invariants(admin, lent.told())
             for owners in _OWNERS:
                 admin.delete(owners, {"propagationPolicy": "Background"})
+            eventually(lambda: not any(admin.list(owners) for owners in _OWNERS))
     finally:
         sweep(admin, keep=[NAMESPACE, *controllers.NAMESPACES.values()])

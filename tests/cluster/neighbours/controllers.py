@@ -48,7 +48,7 @@ class Controller(Component):
         folder.mkdir()
         self._webhooks_port, probes_port = free_port(), free_port()
         service = f"{name}-webhook-service.{NAMESPACES[name]}.svc"
-        _certify(folder, f"{name}-ca", service)
+        certify(folder, f"{name}-ca", service)
         self._secret = {file: base64.b64encode((folder / file).read_bytes()).decode() for file in _FILES}
         configuration = {
             "apiVersion": _API[name],
@@ -74,16 +74,20 @@ class Controller(Component):
 
     def _adapted(self, given: Json) -> Json:
         if given["kind"] in _WEBHOOKS:
-            for webhook in given["webhooks"]:
-                path = webhook["clientConfig"]["service"]["path"]
-                url = f"https://127.0.0.1:{self._webhooks_port}{path}"
-                webhook["clientConfig"] = {"url": url, "caBundle": self._secret["ca.crt"]}
+            reach_on_loopback(given, self._webhooks_port, self._secret["ca.crt"])
         if given["kind"] == "Secret":
             given["data"] = self._secret
         return given
 
 
-def _certify(folder: Path, authority: str, service: str) -> None:
+def reach_on_loopback(configuration: Json, port: int, authority: str) -> None:
+    """Have the API server ask a configuration's webhooks at a port of this machine, by a certificate of `authority` (base64)."""
+    for webhook in configuration["webhooks"]:
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
+
+
+def certify(folder: Path, authority: str, service: str) -> None:
     """Write what Kueue would make for itself and accepts as its own, but good for 127.0.0.1 too."""
     ca_crt, ca_key, crt, key = (folder / file for file in _FILES)
     days = ("-days", str(_GOOD_FOR_DAYS))

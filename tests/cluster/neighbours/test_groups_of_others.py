@@ -1,5 +1,6 @@
 """Groups that real controllers make find their way to one NVLink domain each, without a word of ours on who belongs together."""
 
+import re
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,13 @@ from extender.kubectl.extender_client import explain
 from tests.cluster.api import Json
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.neighbours.controllers import JOBS, JOBSETS, LEADER_WORKER_SETS, create
+from tests.cluster.neighbours.frameworks import MPIJOBS, PYTORCHJOBS, RAYCLUSTERS, RAYJOBS
 from tests.cluster.objects import PODS
 from tests.cluster.polling import eventually
 from tests.manifests.helm import MANIFESTS
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
+from topology.node.links import Affinity
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +49,11 @@ def template(**asks: str) -> Json:
 
 
 def groups(cluster: GpuCluster, label: str) -> dict[str, list[Json]]:
-    """Return the pods that have a label, by its value."""
+    """Return our scheduler's pods that have a label, by its value."""
     found: dict[str, list[Json]] = {}
     for pod in cluster.api.list(PODS, labelSelector=label):
-        found.setdefault(pod["metadata"]["labels"][label], []).append(pod)
+        if pod["spec"]["schedulerName"] == SCHEDULER_NAME:
+            found.setdefault(pod["metadata"]["labels"][label], []).append(pod)
     return found
 
 
@@ -140,26 +144,67 @@ def test_each_group_of_a_leaderworkerset_takes_a_domain(gpu_cluster: GpuCluster)
     assert "group serve/0, as leaderworkerset says (nvlink-domain): 0 to come" in told(gpu_cluster, "serve-0-1")
 
 
+def test_each_replica_of_several_hosts_of_a_raycluster_takes_a_domain(gpu_cluster: GpuCluster) -> None:
+    """With KubeRay's feature gate `RayMultiHostIndexing`; the head has no GPUs, and is in no group."""
+    replicas = {"replicas": 2, "minReplicas": 2, "maxReplicas": 2, "numOfHosts": SIZE}
+    workers = {"groupName": "gpus", **replicas, "rayStartParams": {}, "template": template(**SIZED)}
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "head", "image": "ray"}]}}}
+    kind = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "serve"}}
+    create(gpu_cluster.plane, RAYCLUSTERS, {**kind, "spec": {"headGroupSpec": head, "workerGroupSpecs": [workers]}})
+    found = eventually(partial(domains_of, gpu_cluster, "ray.io/worker-group-replica-name", 2), 60)
+    assert sorted(map(sorted, found.values())) == [["a.1"], ["b.1"]]
+
+
 def apply_when_webhooks_listen(cluster: GpuCluster, manifest: Path) -> None:
-    """Apply a manifest; its webhooks listen after their controller says that it is ready."""
+    """Apply a manifest without unknown fields; its webhooks listen after their controller says that it is ready."""
     kubectl = cluster.plane.binaries / "kubectl"
     command = [str(part) for part in (kubectl, "--kubeconfig", cluster.plane.kubeconfig(), "apply", "-f", manifest)]
-    eventually(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0)
+
+    def applied() -> bool:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0 or "failed calling webhook" in ended.stderr, ended.stderr
+        return ended.returncode == 0
+
+    eventually(applied)
 
 
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [
-        ("jobset", "jobset.sigs.k8s.io/jobset-name"),
-        ("leaderworkerset", "leaderworkerset.sigs.k8s.io/name"),
-        ("kueue", "batch.kubernetes.io/job-name"),
-    ],
-)
-def test_both_pods_of_an_example_are_placed_in_one_domain(gpu_cluster: GpuCluster, name: str, label: str) -> None:
-    """Of `manifests/frameworks`, by the real controllers of these programs."""
+EXAMPLES = {
+    "jobset": ("jobset.sigs.k8s.io/jobset-name", "jobset", ""),
+    "leaderworkerset": ("leaderworkerset.sigs.k8s.io/name", "leaderworkerset", ""),
+    "kueue": ("batch.kubernetes.io/job-name", "job", ""),
+    "pytorchjob": ("training.kubeflow.org/job-name", "kubeflow", PYTORCHJOBS),
+    "trainjob": ("jobset.sigs.k8s.io/jobset-name", "jobset", ""),
+    "rayjob": ("ray.io/cluster", "ray", RAYJOBS),
+    "mpijob": ("training.kubeflow.org/job-name", "kubeflow", MPIJOBS),
+}
+"""Of each file: the label that names its group, the source of the group, and the collection whose object says that it runs."""
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (MANIFESTS / "frameworks").glob("*.yaml")))
+def test_both_pods_of_an_example_are_placed_in_one_domain(gpu_cluster: GpuCluster, name: str) -> None:
+    """As one group, by the real controllers, which then start what has no GPUs, too: launcher, Ray's head and submitter.
+
+    There are no containers, so nothing is asked of the head's dashboard, and the launcher reaches no worker.
+    """
+    label, source, collection = EXAMPLES[name]
     apply_when_webhooks_listen(gpu_cluster, MANIFESTS / "frameworks" / f"{name}.yaml")
     domains_by_group = eventually(partial(domains_of, gpu_cluster, label, 1, 2), 60)
-    assert [len(names) for names in domains_by_group.values()] == [1]
+    assert [len(domains) for domains in domains_by_group.values()] == [1]
+    [(group, pods)] = groups(gpu_cluster, label).items()
+    names = [pod["metadata"]["name"] for pod in pods]
+    assert [gpu_cluster.placement(pod).affinity for pod in names] == [Affinity.NVLINK] * 2
+    line = re.compile(rf"group {group}(/0)?, as {source} says \(nvlink-domain\): 0 to come, others on n\d+ in \w.1")
+    eventually(lambda: all(line.fullmatch(told(gpu_cluster, pod)) for pod in names))
+    if collection:
+        eventually(partial(runs, gpu_cluster, collection))
+
+
+def runs(cluster: GpuCluster, collection: str) -> bool:
+    """Whether the status of the only object says that it runs."""
+    [status] = [item.get("status", {}) for item in cluster.api.list(collection)]
+    running = {"type": "Running", "status": "True"}
+    conditions = status.get("conditions") or ()
+    return status.get("jobDeploymentStatus") == "Running" or any(running.items() <= item.items() for item in conditions)
 
 
 def queue(gpus: int) -> list[tuple[str, Json]]:
