@@ -59,7 +59,7 @@ class GputopoMoves(GputopoWithPlanner):
             Move(single[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
             for pod, place in plan.moves
         )
-        return MadeRoom((self._allotment(plan.target),), tuple(moves))
+        return MadeRoom((self._allotment(plan.targets[0]),), tuple(moves))
 
     def _promising(self, job: Job, running: Iterable[RunningJob]) -> Iterable[RunningJob]:
         """Return smaller jobs of nodes that could have enough free GPUs; the planner would find nothing on the others."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from extender.cluster.candidates.holds import Held
+from extender.planning.units import Unit
 
 
 @dataclass(slots=True)
@@ -16,5 +17,7 @@ class QueueOutlook:
     """Whether this replica plans."""
     without_room: Callable[[], Iterable[str]] = lambda: ()
     """Returns the UIDs of the pods without room, in the order in which they are served."""
-    kept: Callable[[], Mapping[str, Held]] = dict
-    """Returns node → what is kept for a gang."""
+    gang_of: Callable[[str], Unit | None] = lambda _: None
+    """Returns the gang of a pod without room, by the pod's UID; `None` of a single pod."""
+    kept: Callable[[str], Mapping[str, Held]] = lambda _: {}
+    """Returns node → what is kept for a gang, unless that is the one with this key."""

@@ -1,8 +1,9 @@
-"""`kubectl gputopo make-room`: which pods would have to move so that one that waits fits. Nothing is moved."""
+"""`kubectl gputopo make-room`: which pods would have to move so that one that waits fits, or its gang. Nothing is moved."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from extender.features.moves.job_reads import read_jobs
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
 from extender.features.moves.settings import MovesSettings
+from extender.features.queue.waiting import gang_of
 from extender.kit.clock import Instant
 from extender.kit.yaml_text import read_yaml
 from extender.kubectl.form import Form, say
@@ -53,9 +55,10 @@ def make_room(
     pod = state.pods.find(within, name) or no_pod(within, name, state, source.resource)
     if not isinstance(source.place, Snapshot):
         ask(_read_budgets(source.place, state))
-    proposal = propose(state, pod, source.now, wait_seconds, jobs := Jobs(), settings)
+    gang = gang_of(state, pod, source.now)
+    proposal = propose(state, pod, gang, source.now, wait_seconds, jobs := Jobs(), settings)
     if not isinstance(source.place, Snapshot) and ask(_read_jobs(source.place, jobs, source.now)):
-        proposal = propose(state, pod, source.now, wait_seconds, jobs, settings)
+        proposal = propose(state, pod, gang, source.now, wait_seconds, jobs, settings)
     _print(proposal, form)
     if proposal.node is None:
         raise typer.Exit(1)
@@ -89,6 +92,15 @@ async def _read_jobs(config: Kubeconfig, jobs: Jobs, now: Instant) -> int:
         return await read_jobs(api.send, jobs, now)
 
 
+def _where(proposal: MoveProposal) -> str:
+    """Return the node and the GPUs, or the nodes of a gang, each with its number of pods."""
+    if not proposal.gang:
+        return f"{proposal.node}, GPUs {', '.join(map(str, proposal.gpus))}"
+    pods = Counter(place.node for place in proposal.gang)
+    nodes = ", ".join(f"{node} ({count})" for node, count in sorted(pods.items()))
+    return f"{nodes} with {len(proposal.gang)} pods of its gang"
+
+
 def _print(proposal: MoveProposal, form: Form) -> None:
     if form.document(proposal, (f"pod/{move.name}" for move in proposal.moves)):
         return
@@ -97,10 +109,10 @@ def _print(proposal: MoveProposal, form: Form) -> None:
         say(f"{who}: {proposal.problem}")
         return
     if proposal.node is None:
-        say(f"{who}: no plan: {proposal.movable} pods may move, and no two on one node make room at this cost")
+        say(f"{who}: no plan: {proposal.movable} pods may move, and they make no room at this cost")
         _say_who_stays(proposal)
         return
-    where = f"{proposal.node}, GPUs {', '.join(map(str, proposal.gpus))}"
+    where = _where(proposal)
     if not proposal.moves:
         say(f"{who}: fits on {where}; nobody has to move")
         return

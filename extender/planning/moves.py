@@ -1,7 +1,7 @@
-"""Which pods to move so that one that waits fits, at the least cost. Every pod that moves has its new place in the same plan.
+"""Which pods to move so that one that waits fits, or a gang. Every pod that moves has its new place in the same plan.
 
-At most two pods move, and all of them from the node that the waiting pod gets. Of each node its cheapest pods are tried.
-On one or two nodes with at most twelve such pods each, no cheaper plan of two moves from one node exists.
+For one pod at most two move, and all of them from the node that it gets. Of each node its cheapest pods are tried. On one or two
+nodes with at most twelve such pods each, no cheaper plan of two moves from one node exists. For a gang at most eight pods move.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Final
 
+from extender.planning.gangs import Places, place_unit
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
-from extender.planning.units import Assignment, PendingPod
+from extender.planning.units import Assignment, PendingPod, Unit
 from topology.effort import Search
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
@@ -22,6 +23,9 @@ CHEAPEST: Final = 12
 """Pods of one node of which sets are tried."""
 DECIDED_AT_ONCE: Final = 8
 """Sets of pods of one node, in one step."""
+MOST_MOVES_FOR_GANG: Final = 8
+TRIED_FOR_GANG: Final = 16
+"""Pods in the way of a gang, of which it is tried who can stay."""
 TRIED: Final = 256
 """Sets of pods for which new places are looked for, the cheapest first."""
 
@@ -48,14 +52,19 @@ class MovablePod:
 class MovePlan:
     """Who moves where, and what this makes room for."""
 
-    target: Assignment
-    """Where the pod that waits is to go."""
+    targets: tuple[Assignment, ...]
+    """Where the pod that waits is to go, or each member of a gang."""
     moves: tuple[tuple[MovablePod, Assignment], ...]
 
     @property
     def cost_gpu_seconds(self) -> float:
         """What all moves cost."""
-        return sum(pod.cost_gpu_seconds for pod, _ in self.moves)
+        return _cost(pod for pod, _ in self.moves)
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes that pods leave, in alphabetical order."""
+        return sorted({pod.node for pod, _ in self.moves})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +102,8 @@ def plan_moves(
         may_go_together: Whether nothing else forbids to evict all of these at one time.
 
     """
-    by_node = dict[str, list[MovablePod]]()
-    for pod in movable:
-        if pod.gpus.bit_count() < waiting.gpus and pod.node not in waiting.avoided:
-            by_node.setdefault(pod.node, []).append(pod)
     candidates = list[_Candidate]()
-    for node, pods in by_node.items():
+    for node, pods in _by_node(movable, waiting).items():
         within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
         candidates += yield from _candidates(nodes, node, within, waiting.request, may_go_together)
         yield
@@ -108,6 +113,51 @@ def plan_moves(
             return plan
         yield
     return None
+
+
+def plan_moves_for_gang(
+    nodes: PlannedNodes,
+    places: Places,
+    gang: Unit,
+    movable: Iterable[MovablePod],
+    worth_gpu_seconds: float,
+    may_go_together: Callable[[Sequence[MovablePod]], bool] = lambda _: True,
+) -> Search[MovePlan | None]:
+    """Return a plan that makes room for a whole gang; `None` where none is found that costs less than it brings.
+
+    On each node the cheapest pods are chosen, at most two, without which one more member fits there. Nodes are taken in the order
+    of this cost until the gang fits. Then each pod stays without which it fits, too, the dearest first. A cheaper plan may exist.
+
+    Args:
+        nodes: As they are, and as all that is planned will make them.
+        places: The nodes where the gang may go, and where they stand.
+        gang: The gang without room.
+        movable: Pods that may move, each with fewer GPUs than the largest member, or it is left out.
+        worth_gpu_seconds: What it is worth that the gang starts now.
+        may_go_together: Whether nothing else forbids to evict all of these at one time.
+
+    """
+    largest = max(gang.members, key=lambda member: member.gpus)
+    cheapest = list[_Candidate]()
+    for node, pods in _by_node(movable, largest).items():
+        if node in places:
+            within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
+            candidates = yield from _candidates(nodes, node, within, largest.request, may_go_together)
+            cheapest += sorted(candidates, key=lambda candidate: candidate.rank)[:1]
+            yield
+    cheapest = sorted(cheapest, key=lambda candidate: candidate.rank)[:TRIED]
+    leaving = yield from _in_the_way(nodes, places, gang, cheapest)
+    for pod in sorted(leaving, key=lambda pod: -pod.cost_gpu_seconds):
+        rest = [staying for staying in leaving if staying is not pod]
+        if (yield from _room(nodes, places, gang, rest)):
+            leaving = rest
+    is_worth_it = leaving and _cost(leaving) <= worth_gpu_seconds
+    if not is_worth_it or len(leaving) > MOST_MOVES_FOR_GANG or not may_go_together(leaving):
+        return None
+    later = yield from _without(nodes, leaving)
+    targets = yield from place_unit(later, places, gang, enters=True)
+    moves = yield from _new_places(later, leaving)
+    return MovePlan(targets, moves) if targets and moves else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +179,21 @@ def still_fits(nodes: PlannedNodes, places: Sequence[Assignment], leaving: Itera
         leaving: What pods of the plan will give back.
 
     """
-    freed, released = dict[str, int](), dict[str, HostDemand]()
-    for pod in leaving:
-        freed[pod.node] = freed.get(pod.node, 0) | pod.gpus
-        released[pod.node] = released.get(pod.node, NO_DEMAND) + pod.demand
-    later = yield from nodes.later(freed, released)
-    return all(later.place_on(place.pod, place.request, place.node, place.gpus) for place in places)
+    later = yield from _after(nodes, leaving)
+    for place in places:
+        if not later.place_on(place.pod, place.request, place.node, place.gpus):
+            return False
+        yield
+    return True
+
+
+def _by_node(movable: Iterable[MovablePod], waiting: PendingPod) -> dict[str, list[MovablePod]]:
+    """Return the pods with fewer GPUs than the waiting one, on the nodes where that may go."""
+    by_node = dict[str, list[MovablePod]]()
+    for pod in movable:
+        if pod.gpus.bit_count() < waiting.gpus and pod.node not in waiting.avoided:
+            by_node.setdefault(pod.node, []).append(pod)
+    return by_node
 
 
 def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
@@ -161,21 +220,70 @@ def _candidates(
     return candidates
 
 
+def _in_the_way(
+    nodes: PlannedNodes, places: Places, gang: Unit, candidates: Sequence[_Candidate]
+) -> Search[list[MovablePod]]:
+    """Return the pods in the way of a gang on as few of these nodes, in their order, as give it room; empty: there is none."""
+
+    def first(count: int) -> list[MovablePod]:
+        return [pod for candidate in candidates[:count] for pod in candidate.pods]
+
+    low, high = 0, len(candidates)
+    targets = yield from _room(nodes, places, gang, first(high))
+    while targets and low + 1 < high:
+        middle = (low + high) // 2
+        fewer = yield from _room(nodes, places, gang, first(middle))
+        targets, low, high = (fewer, low, middle) if fewer else (targets, middle, high)
+    taken = dict[str, int]()
+    for target in targets:
+        taken[target.node] = taken.get(target.node, 0) | target.gpus
+    leaving = [pod for pod in first(high) if pod.gpus & taken.get(pod.node, 0)]
+    return leaving if len(leaving) <= TRIED_FOR_GANG else []
+
+
+def _room(
+    nodes: PlannedNodes, places: Places, gang: Unit, leaving: Iterable[MovablePod]
+) -> Search[tuple[Assignment, ...]]:
+    """Return where a gang goes once these pods have left; empty: it does not fit."""
+    later = yield from _without(nodes, leaving)
+    return (yield from place_unit(later, places, gang, enters=True))
+
+
 def _placed(nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate) -> Search[MovePlan | None]:
     """Give the waiting pod its place, and then each moved pod another one, the largest first."""
-    released = sum((HostDemand.of(pod.wanted.pod) for pod in candidate.pods), NO_DEMAND)
-    node = candidate.node
-    later = yield from nodes.later({node: _gpus(candidate.pods)}, {node: released})
-    target = yield from _assigned(later, waiting, frozenset({node}))
+    later = yield from _without(nodes, candidate.pods)
+    target = yield from _assigned(later, waiting, frozenset({candidate.node}))
     if target is None:
         return None
+    moves = yield from _new_places(later, candidate.pods)
+    return MovePlan((target,), moves) if moves else None
+
+
+def _without(nodes: PlannedNodes, pods: Iterable[MovablePod]) -> Search[PlannedNodes]:
+    """Return the nodes as they will be once these pods have left."""
+    return (yield from _after(nodes, (Leaving(pod.node, pod.gpus, HostDemand.of(pod.wanted.pod)) for pod in pods)))
+
+
+def _after(nodes: PlannedNodes, leaving: Iterable[Leaving]) -> Search[PlannedNodes]:
+    freed, released = dict[str, int](), dict[str, HostDemand]()
+    for pod in leaving:
+        freed[pod.node] = freed.get(pod.node, 0) | pod.gpus
+        released[pod.node] = released.get(pod.node, NO_DEMAND) + pod.demand
+    return (yield from nodes.later(freed, released))
+
+
+def _new_places(
+    later: PlannedNodes, pods: Iterable[MovablePod]
+) -> Search[tuple[tuple[MovablePod, Assignment], ...] | None]:
+    """Give each pod that moves another place, the largest first; `None` where one has none."""
     moves = list[tuple[MovablePod, Assignment]]()
-    for pod in sorted(candidate.pods, key=lambda pod: -pod.gpus.bit_count()):
+    for pod in sorted(pods, key=lambda pod: -pod.gpus.bit_count()):
         place = yield from _assigned(later, pod.wanted, None)
         if place is None:
             return None
         moves.append((pod, place))
-    return MovePlan(target, tuple(moves))
+        yield
+    return tuple(moves)
 
 
 def _assigned(nodes: PlannedNodes, wanted: PendingPod, among: frozenset[str] | None) -> Search[Assignment | None]:

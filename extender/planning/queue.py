@@ -1,9 +1,9 @@
-"""Which pods of the queue are planned ahead next, and what is on its way to others."""
+"""The cluster as plans see it: its nodes, where units may go, which pods come next, and what is on its way to others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -17,8 +17,9 @@ from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
+from extender.planning.gangs import Places
 from extender.planning.planned_nodes import HostDemand
-from extender.planning.units import PendingPod
+from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Placement
@@ -78,6 +79,27 @@ class NodesOfCluster:
                 bound = (each for each in self.state.pods.bound_to(name) if not each.ended)
                 self._free_memory[name] = allocatable - sum(memory_bytes(each.pod) for each in bound)
         return self._free_memory[name]
+
+
+@dataclass(slots=True)
+class PlacesOfUnits:
+    """Where units may go by labels and taints, for as long as one plan is made."""
+
+    state: ClusterState
+    _by_kind: dict[Hashable, Places] = field(default_factory=dict)
+
+    def __call__(self, unit: Unit) -> Places:
+        """Return the nodes where the first of its members may go, and where they stand."""
+        first = unit.members[0]
+        kind = first.node_kind
+        if kind not in self._by_kind:
+            locations = self.state.nodes.locations
+            self._by_kind[kind] = {
+                view.name: locations[view.name]
+                for view in self.state.views.values()
+                if view.name in locations and may_go(first.pod, view.node)
+            }
+        return self._by_kind[kind]
 
 
 def next_wanted(

@@ -145,10 +145,11 @@ class Fleet:
         free = {f"hgx-h100-{number}": GPUS_OF_NODE - used[f"hgx-h100-{number}"] for number in range(NODES)}
         return {node: count for node, count in free.items() if count}
 
-    def ask_for_room(self, *names: str) -> None:
+    def ask_for_room(self, *names: str, as_gang: bool = False) -> None:
         """Create pods behind the gate, each of which wants more GPUs than any node has left."""
         assert max(self.free().values()) < ROOM
-        self.cluster.submit(*(_gated(ROOM, name) for name in names))
+        gang = {keys.GROUP: "room", keys.GROUP_SIZE: str(len(names)), keys.GANG: "required"} if as_gang else {}
+        self.cluster.submit(*(_gated(ROOM, name, gang) for name in names))
 
     def is_quiet(self) -> bool:
         """Whether no plan is under way, nothing is reserved, and no pod is leaving or about to be bound."""
@@ -203,8 +204,10 @@ def job(name: str, restart_cost: str, **more: Json) -> Json:
     return {"metadata": {"name": name}, "spec": {**indexed, "template": template, **more}}
 
 
-def _gated(gpus: int, name: str = "x") -> Json:
-    return gpu_pod(name, gpus, schedulerName=PLAIN, schedulingGates=[OURS], terminationGracePeriodSeconds=1)
+def _gated(gpus: int, name: str = "x", annotations: dict[str, str] | None = None) -> Json:
+    return gpu_pod(
+        name, gpus, annotations, schedulerName=PLAIN, schedulingGates=[OURS], terminationGracePeriodSeconds=1
+    )
 
 
 def _gpus(pod: Json) -> int:
@@ -222,16 +225,18 @@ def numbers(config: pytest.Config) -> range:
 def test_pods_get_room_on_fragmented_fleets_and_none_is_evicted_in_vain(
     installation: Installation, pytestconfig: pytest.Config
 ) -> None:
-    """All that were evicted run again, and all for which they were evicted run."""
+    """All that were evicted run again, and all for which they were evicted run. On the second fleet a gang waits."""
     evicted = 0
     for seed in numbers(pytestconfig):
         with moving(installation) as cluster:
             at_work = Fleet(cluster, seed)
-            at_work.ask_for_room("w0", "w1")
+            is_gang = seed == 1
+            at_work.ask_for_room("w0", "w1", as_gang=is_gang)
             eventually(partial(cluster.node_of, "w0"), 120)
             eventually(at_work.is_quiet, 120)
             evicted += len(cluster.events(EVICTED))
-            assert {name for name in at_work.evicted_for() if not cluster.node_of(name)} == set()
+            helped = {"w0", "w1"} if is_gang else at_work.evicted_for()
+            assert {name for name in helped if not cluster.node_of(name)} == set()
             assert at_work.pods().keys() == at_work.before.keys()
             at_work.check_fixed()
     print(evicted)

@@ -1,6 +1,6 @@
 """Decides how a plan goes on: what is reserved for it, who is evicted next, when it has come true or is given up. No I/O.
 
-What is reserved stands in memory, as holds that yield to nobody and expire. The waiting pod has one on its target. Each moved
+What is reserved stands in memory, as holds that yield to nobody and expire. Each waiting pod has one on its target. Each moved
 pod has one on its new place. No pod gets that before the eviction, and then only the next pod of the same owner with the same
 request. So a planner that dies leaves nothing behind: pods without GPUs are planned as all others are.
 """
@@ -14,8 +14,8 @@ from itertools import chain
 
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
-from extender.cluster.objects.gpu_pods import GpuPod, owner_of
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
+from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pod
@@ -25,20 +25,21 @@ from extender.planning.planned_nodes import NO_DEMAND, HostDemand
 from extender.planning.units import Assignment
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
+from topology.request.domains import GroupRequest
 
 
 class MoveEnd(StrEnum):
     """What became of a plan."""
 
     SERVED = "served"
-    """The waiting pod has its place."""
+    """The waiting pods have their places."""
     ELSEWHERE = "elsewhere"
-    """It has another one."""
+    """One of them has another place."""
     GONE = "gone"
-    """It is gone."""
+    """One of them is gone."""
     DEADLINE = "deadline"
     CHANGED = "changed"
-    """The pod, its place, or that of a moved pod, is not what it was."""
+    """A waiting pod, its place, or that of a moved pod, is not what it was."""
     REFUSED = "refused"
     """A pod may not be evicted: a budget or a right is missing."""
     STOOD_BY = "stood-by"
@@ -49,7 +50,11 @@ class MoveEnd(StrEnum):
 class RoomPlan:
     """A plan that is being carried out."""
 
+    key: str
+    """The pod's UID, or the gang's key."""
     plan: MovePlan
+    group: GroupRequest | None
+    """What the gang asks for its pods as a whole; `None`: one pod waits."""
     gain_gpu_seconds: float
     deadline: float
     """Monotonic seconds."""
@@ -65,19 +70,21 @@ class RoomPlan:
     """When the next eviction may be tried, in monotonic seconds."""
 
     @property
-    def uid(self) -> str:
-        """Of the waiting pod."""
-        return self.plan.target.pod.metadata.uid
+    def first(self) -> ObjectMeta:
+        """The waiting pod, or the first member of the gang."""
+        return self.plan.targets[0].pod.metadata
 
     @property
-    def namespace(self) -> str:
-        """Of the waiting pod."""
-        return self.plan.target.pod.metadata.namespace
+    def uids(self) -> frozenset[str]:
+        """Of the waiting pods."""
+        return frozenset(target.pod.metadata.uid for target in self.plan.targets)
 
     @property
     def to_move(self) -> Iterator[tuple[Pod, str]]:
         """The pods whose eviction has not been granted, each with the namespace that it moves for."""
-        return ((moved.wanted.pod, self.namespace) for moved, _ in self.plan.moves if moved.uid not in self.evicted)
+        return (
+            (moved.wanted.pod, self.first.namespace) for moved, _ in self.plan.moves if moved.uid not in self.evicted
+        )
 
     @property
     def cost_gpu_seconds(self) -> float:
@@ -86,26 +93,28 @@ class RoomPlan:
 
     def key_of(self, moved: MovablePod) -> str:
         """Return the key under which the new place of a pod is held."""
-        return f"{self.uid}/{moved.uid}"
+        return f"{self.key}/{moved.uid}"
 
     @property
-    def keys(self) -> frozenset[str]:
-        """All keys under which anything is held for it."""
-        return frozenset({self.uid, *(self.key_of(pod) for pod, _ in self.plan.moves)})
+    def keys_of_moved(self) -> frozenset[str]:
+        """The keys under which new places are held."""
+        return frozenset(self.key_of(moved) for moved, _ in self.plan.moves)
 
 
 def reserve(state: ClusterState, room: RoomPlan) -> None:
-    """Hold the target for the waiting pod, and the new places for no pod yet."""
+    """Hold the targets for the waiting pods, and the new places for no pod yet."""
     room.protected = {moved.uid for moved, _ in room.plan.moves if state.budgets.of(moved.wanted.pod.metadata)}
-    state.holds.put(room.uid, _hold(room.plan.target, room.deadline))
+    for target in room.plan.targets:
+        state.holds.put(target.pod.metadata.uid, _hold(target, room.deadline))
     for moved, place in room.plan.moves:
         state.holds.put(room.key_of(moved), _hold(place, room.deadline))
 
 
 def withdraw(state: ClusterState, room: RoomPlan, end: MoveEnd, now: float) -> None:
     """Hold nothing more for a plan that has ended, but for the new places of pods that may have been evicted."""
-    if end is not MoveEnd.SERVED and _has_target(state, room, now):
-        state.holds.release(room.uid)
+    for target in room.plan.targets:
+        if end is not MoveEnd.SERVED and _has_target(state, target, now):
+            state.holds.release(target.pod.metadata.uid)
     for moved, _ in room.plan.moves:
         if moved.uid not in room.tried or end is MoveEnd.STOOD_BY:
             state.holds.release(room.key_of(moved))
@@ -114,7 +123,7 @@ def withdraw(state: ClusterState, room: RoomPlan, end: MoveEnd, now: float) -> N
 def stand_by(state: ClusterState, ended: Iterable[RoomPlan], now: float) -> None:
     """Hold nothing for any pod of the queue, nor for successors: another replica plans now."""
     for room in ended:
-        for key in room.keys - {room.uid}:
+        for key in room.keys_of_moved:
             state.holds.release(key)
     for uid in state.indexes.gates.queued:
         if state.holds.firm_of(uid, now):
@@ -147,15 +156,15 @@ def learn_of_evictions(state: ClusterState, room: RoomPlan) -> list[MovablePod]:
 
 def fate(state: ClusterState, room: RoomPlan, now: float) -> MoveEnd | None:
     """Return what became of a plan, `None` while it goes on."""
-    target, pod = room.plan.target, state.pods.get(room.uid)
-    if pod is None or not pod.is_alive:
-        return MoveEnd.GONE
-    places = {pod.node or pod.directed_to} - {None} or {*state.claimed_on(room.uid)}
-    if places:
-        return MoveEnd.SERVED if places == {target.node} else MoveEnd.ELSEWHERE
-    if not pod.awaits_plan or not _has_target(state, room, now):
-        return MoveEnd.DEADLINE if now >= room.deadline else MoveEnd.CHANGED
-    return MoveEnd.DEADLINE if now >= room.deadline else None
+    ends = {_fate_of(state, target, now) for target in room.plan.targets}
+    for end in (MoveEnd.GONE, MoveEnd.ELSEWHERE):
+        if end in ends:
+            return end
+    if ends == {MoveEnd.SERVED}:
+        return MoveEnd.SERVED
+    if now >= room.deadline:
+        return MoveEnd.DEADLINE
+    return MoveEnd.CHANGED if MoveEnd.CHANGED in ends else None
 
 
 def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
@@ -167,13 +176,13 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
     """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pod asks what it did."""
-    waiting = state.pods.get(room.uid)
-    if waiting is None or not _still_asks(state, waiting, room.plan.target, now):
+    if not all(_still_asks(state, target, room.group, now) for target in room.plan.targets):
         return False
+    priority = min(priority_of(target.pod) for target in room.plan.targets)
     before = {moved.uid: moved for moved, _ in room.plan.moves}
     again, budgets_of = list[MovablePod](), BudgetsOfPods(state.budgets)
     for pod in pods:
-        moving = movable_pod(state, pod, waiting, now, budgets_of, jobs)
+        moving = movable_pod(state, pod, priority, now, budgets_of, jobs)
         planned = before[pod.uid]
         if (
             not state.movable.include(pod.pod)
@@ -186,9 +195,9 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
 
 
 def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assignment, ...]:
-    """Return what is promised and nobody has taken yet: the target, and new places without a successor."""
+    """Return what is promised and nobody has taken yet: the targets, and new places without a successor."""
     held = state.holds.places(now)
-    return room.plan.target, *(place for moved, place in room.plan.moves if room.key_of(moved) in held)
+    return *room.plan.targets, *(place for moved, place in room.plan.moves if room.key_of(moved) in held)
 
 
 def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
@@ -210,24 +219,41 @@ def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:
             yield uid
 
 
-def _still_asks(state: ClusterState, waiting: GpuPod, target: Assignment, now: Instant) -> bool:
-    """Whether the newest version of the pod that waits may go to its target, and asks for what the plan gives it."""
-    view = state.views.get(target.node)
-    if view is None or not may_go(waiting.pod, view.node):
+def _fate_of(state: ClusterState, target: Assignment, now: float) -> MoveEnd | None:
+    """Return what became of a waiting pod, `None` while its target is held for it."""
+    uid = target.pod.metadata.uid
+    pod = state.pods.get(uid)
+    if pod is None or not pod.is_alive:
+        return MoveEnd.GONE
+    places = {pod.node or pod.directed_to} - {None} or {*state.claimed_on(uid)}
+    if places:
+        return MoveEnd.SERVED if places == {target.node} else MoveEnd.ELSEWHERE
+    return None if pod.awaits_plan and _has_target(state, target, now) else MoveEnd.CHANGED
+
+
+def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | None, now: Instant) -> bool:
+    """Whether the newest version of a waiting pod may go to its target, and asks for what the plan gives it."""
+    waiting, view = state.pods.get(target.pod.metadata.uid), state.views.get(target.node)
+    if waiting is None or view is None or not may_go(waiting.pod, view.node):
         return False
     try:
         context = PodContext.read(state, waiting.pod, now)
     except RequestError:
         return False
     return (
-        is_alone(context)
+        (is_alone(context) if group is None else _asks_alike(context.group, group))
         and context.request == target.request
         and is_plain(waiting.pod, with_claims=waiting.claimed is not None)
     )
 
 
-def _has_target(state: ClusterState, room: RoomPlan, now: float) -> bool:
-    return state.holds.own(room.uid, room.plan.target.node, now) == room.plan.target.gpus
+def _asks_alike(one: GroupRequest | None, other: GroupRequest) -> bool:
+    """Whether both are the same, but for the size: not every member states it."""
+    return one is not None and replace(one, size=None) == replace(other, size=None)
+
+
+def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
+    return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
 
 
 def _hold(place: Assignment, deadline: float) -> Hold:

@@ -22,10 +22,10 @@ _WHY: Final = {
 
 
 def waits(pod: PodName, plan: MovePlan) -> Event:
-    """Say who moves for a pod."""
+    """Say who moves for a pod, or for its gang."""
     count = len(plan.moves)
     pods, cost = "1 pod" if count == 1 else f"{count} pods", minutes(plan.cost_gpu_seconds)
-    return Event(pod, WAITS, f"waits for {pods} to move from {plan.target.node}, cost {cost}", "Normal")
+    return Event(pod, WAITS, f"waits for {pods} to move from {', '.join(plan.nodes)}, cost {cost}", "Normal")
 
 
 def moved(pod: PodName, waiting: PodName, move: MovablePod, place: Assignment) -> Event:

@@ -1,4 +1,4 @@
-"""Makes room for pods of the queue: plans moves, reserves the new places, and evicts one pod after the other.
+"""Makes room for pods and gangs of the queue: plans moves, reserves the new places, and evicts one pod after the other.
 
 The replica that plans the queue does it. A plan is checked again before each eviction, and given up where it does not hold.
 """
@@ -135,10 +135,10 @@ class Moves(Feature):
 
     def note(self, pod: GpuPod) -> PodNote | None:
         """Return who moves for a pod."""
-        plan = next((plan for plan in self.plans if plan.uid == pod.uid), None)
+        plan = next((plan for plan in self.plans if pod.uid in plan.uids), None)
         if plan is None:
             return None
-        line = f"{len(plan.evicted)} of {len(plan.plan.moves)} pods have been evicted on {plan.plan.target.node} for it"
+        line = f"{len(plan.evicted)} of {len(plan.plan.moves)} pods have been evicted on {', '.join(plan.plan.nodes)} for it"
         return PodNote(feature=self.name, line=line)
 
     def front_table(self) -> FrontTable | None:
@@ -167,10 +167,10 @@ class Moves(Feature):
             end_of_search = self.clock().monotonic
             self._search_not_before = end_of_search + max(SEARCH_SECONDS, SEARCH_RATIO * (end_of_search - began))
 
-    def nodes_as_planned(self, now: Instant, room: RoomPlan | None = None) -> PlannedNodes:
-        """Return the nodes without what is held for others, and without what the queue keeps for a gang."""
-        taken = on_their_way(self.state, now, room.keys if room else ())
-        for node, held in self.queue.kept().items():
+    def nodes_as_planned(self, now: Instant, key: str, room: RoomPlan | None = None) -> PlannedNodes:
+        """Return the nodes without what is held for others, and without what the queue keeps for another gang."""
+        taken = on_their_way(self.state, now, room.uids | room.keys_of_moved if room else ())
+        for node, held in self.queue.kept(key).items():
             taken[node] = taken.get(node, NOTHING) + Held(held.gpus, held.shares)
         return PlannedNodes(NodesOfCluster(self.state), taken)
 
@@ -186,38 +186,39 @@ class Moves(Feature):
     async def _begin_one(self) -> None:
         """Look for a plan for the pod whose turn it is, and reserve what it needs."""
         now = self.clock()
-        under_way = {plan.uid: plan.namespace for plan in self.plans}
-        pod = await in_turns(self.turns.next_pod(self.queue.without_room(), under_way, now))
-        if pod is None or not self.state.budgets.known:
+        under_way = {plan.key: plan.first.namespace for plan in self.plans}
+        unit = await in_turns(self.turns.next_unit(self.queue.without_room(), self.queue.gang_of, under_way, now))
+        if unit is None or not self.state.budgets.known:
             return
-        nodes = self.nodes_as_planned(now)
+        nodes = self.nodes_as_planned(now, unit.key)
         planned = self._under_way()
-        search = worthwhile_plan(self.state, nodes, pod, self.settings, self.limits, self.jobs, now, planned)
+        search = worthwhile_plan(self.state, nodes, unit, self.settings, self.limits, self.jobs, now, planned)
         made = await in_turns(search)
         if made is None and await read_jobs(self.send, self.jobs, now, READ_AT_ONCE):
             return  # with what has been read there may be a plan the next time
         if made is None or not self.queue.is_here():
-            self.turns.in_vain(pod, now.monotonic)
+            self.turns.in_vain(unit.members[0].pod.metadata, now.monotonic)
             return
         plan, gain = made
-        room = RoomPlan(plan, gain, self.clock().monotonic + self.settings.patience)
-        if not (await self._holds_still(room) and self._may_reserve(pod.uid)):
-            return  # others have come, or the pod has a place, since the search began
+        room = RoomPlan(unit.key, plan, unit.group, gain, self.clock().monotonic + self.settings.patience)
+        if not (await self._holds_still(room) and all(map(self._may_reserve, room.uids))):
+            return  # others have come, or a pod has a place, since the search began
         reserve(self.state, room)
         self.plans.append(room)
         self.metrics.count(PLANS, BEGUN)
-        self.recorder.record(events.waits(PodName.of(pod), plan))
-        log.info("pods are to move", pod="/".join(pod.key), node=plan.target.node, moves=_words(plan))
+        self.recorder.record(events.waits(PodName.of_metadata(room.first), plan))
+        log.info("pods are to move", uid=room.key, nodes=plan.nodes, moves=_words(plan))
 
     async def _go_on(self, room: RoomPlan) -> None:
-        """Evict the next pod of a plan, if the waiting pod and all that move still get what they were promised."""
+        """Evict the next pod of a plan, if the waiting pods and all that move still get what they were promised.
+
+        Of a gang only the first pod is read live.
+        """
         pods = still_to_move(self.state, room)
         if not pods:
             return
-        target = room.plan.target.pod.metadata
-        is_there = await self.driver.drive(
-            _waits_live(target.namespace, target.name, target.uid), self.driver.deadline()
-        )
+        first = room.first
+        is_there = await self.driver.drive(_waits_live(first.namespace, first.name, first.uid), self.driver.deadline())
         if not is_there:
             return  # the watch tells what has become of it, or the next round asks again
         if not (room.is_promised or await self._promise(room, pods)):
@@ -268,7 +269,7 @@ class Moves(Feature):
         if not self._limits_allow(room, pods):  # others have moved pods since
             self._end(room, MoveEnd.REFUSED)
             return None
-        move = RecordedMove.of(pods[0].pod, room.namespace, self.clock().monotonic)
+        move = RecordedMove.of(pods[0].pod, room.first.namespace, self.clock().monotonic)
         self.limits.moved(move)
         return move if await self.record.write() else None
 
@@ -276,7 +277,7 @@ class Moves(Feature):
         """Whether these pods of a plan may move together, with those of all other plans."""
         now, others = self.clock(), self._under_way(but_for=room)
         return all(self.limits.may_move(pod, now, others) for pod in pods) and self.limits.may_move_together(
-            [pod.pod for pod in pods], room.namespace, now.monotonic, others
+            [pod.pod for pod in pods], room.first.namespace, now.monotonic, others
         )
 
     async def _evict(self, room: RoomPlan, pod: GpuPod) -> None:
@@ -289,7 +290,7 @@ class Moves(Feature):
         if answer is EvictionOutcome.EVICTED:
             room.evicted.add(pod.uid)
             self._count(room, move)
-            waiting = PodName.of_metadata(room.plan.target.pod.metadata)
+            waiting = PodName.of_metadata(room.first)
             self.recorder.record(events.moved(PodName.of(pod), waiting, move, place))
             return
         if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
@@ -302,7 +303,7 @@ class Moves(Feature):
     def _count(self, room: RoomPlan, moved: MovablePod) -> None:
         """Take note of an eviction that was granted."""
         self.metrics.count(COST, amount=moved.cost_gpu_seconds)
-        self.limits.moved(RecordedMove.of(moved.wanted.pod, room.namespace, self.clock().monotonic))
+        self.limits.moved(RecordedMove.of(moved.wanted.pod, room.first.namespace, self.clock().monotonic))
 
     def _under_way(self, but_for: RoomPlan | None = None) -> UnderWay:
         """Return the pods of plans that are yet to move."""
@@ -310,7 +311,7 @@ class Moves(Feature):
 
     async def _holds_still(self, room: RoomPlan) -> bool:
         now = self.clock()
-        nodes = self.nodes_as_planned(now, room)
+        nodes = self.nodes_as_planned(now, room.key, room)
         places, gone = places_left(self.state, room, now.monotonic), [*leaving(self.state, room)]
         return await in_turns(still_fits(nodes, places, gone))
 
@@ -322,15 +323,14 @@ class Moves(Feature):
         self.plans.remove(room)
         self._settling.append(room)
         self.metrics.count(PLANS, end)
-        log.info("a plan to move pods has ended", uid=room.uid, outcome=str(end), evicted=len(room.evicted))
+        log.info("a plan to move pods has ended", uid=room.key, outcome=str(end), evicted=len(room.evicted))
         if end is MoveEnd.SERVED:
             self.metrics.count(GAIN, amount=room.gain_gpu_seconds)
             return
-        pod = self.state.pods.get(room.uid)
-        if pod is not None:
-            self.turns.in_vain(pod, now)
-            if event := events.given_up(PodName.of(pod), end):
-                self.recorder.record(event)
+        self.turns.in_vain(room.first, now)
+        is_there = self.state.pods.get(room.first.uid) is not None
+        if is_there and (event := events.given_up(PodName.of_metadata(room.first), end)):
+            self.recorder.record(event)
 
 
 def _waits_live(namespace: str, name: str, uid: str) -> Step[bool]:

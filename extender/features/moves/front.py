@@ -24,15 +24,16 @@ def front_table(plans: Iterable[RoomPlan], limits: MoveLimits, now: float) -> Fr
 
 
 def _row(room: RoomPlan, limits: MoveLimits, now: float) -> FrontRow:
-    target, most = room.plan.target, limits.settings.namespace_per_hour
+    namespace, name = room.first.namespace, room.first.name
+    members = len(room.plan.targets)
     cells = (
-        target.node,
+        ", ".join(room.plan.nodes) + (f", for {members} pods of its gang" if members > 1 else ""),
         "; ".join(_moves(room)),
         minutes(room.plan.cost_gpu_seconds),
         minutes(room.gain_gpu_seconds),
-        f"{limits.moved_lately(now, room.namespace)} of {most}",
+        f"{limits.moved_lately(now, namespace)} of {limits.settings.namespace_per_hour}",
     )
-    return FrontRow(pod=f"{room.namespace}/{target.pod.metadata.name}", cells=cells)
+    return FrontRow(pod=f"{namespace}/{name}", cells=cells)
 
 
 def _moves(room: RoomPlan) -> Iterable[str]:

@@ -112,23 +112,23 @@ class Movable:
 
 def movable_pods(
     state: ClusterState,
-    waiting: GpuPod,
+    priority: int,
     now: Instant,
     patience_seconds: float,
     budgets_of: BudgetsOfPods,
     jobs: Jobs,
     why_not: Callable[[GpuPod], Stays | None] = lambda _: None,
 ) -> Search[Movable]:
-    """Return the pods that may move for one that waits; linear in all pods with GPUs.
+    """Return the pods that may move for pods that wait; linear in all pods with GPUs.
 
     Args:
         state: The cluster.
-        waiting: The pod that waits.
+        priority: The least of the pods that wait.
         now: This moment.
         patience_seconds: How long a plan may take; pods that take more than half of it to end stay.
         budgets_of: Says which budgets protect a pod.
         jobs: What has been read of Jobs; learns which ones are to be read.
-        why_not: Says of a pod why it stays, if it does for a reason that the pod that waits has no part in.
+        why_not: Says of a pod why it stays, if it does for a reason that the pods that wait have no part in.
 
     """
     movable, looked_at = Movable(), 0
@@ -146,14 +146,14 @@ def movable_pods(
             elif _grace_seconds(pod) > patience_seconds / 2:
                 movable.take(Stays.GRACE)
             else:
-                movable.take(movable_pod(state, pod, waiting, now, budgets_of, jobs))
+                movable.take(movable_pod(state, pod, priority, now, budgets_of, jobs))
     return movable
 
 
 def movable_pod(
-    state: ClusterState, pod: GpuPod, waiting: GpuPod, now: Instant, budgets_of: BudgetsOfPods, jobs: Jobs
+    state: ClusterState, pod: GpuPod, priority: int, now: Instant, budgets_of: BudgetsOfPods, jobs: Jobs
 ) -> MovablePod | Stays:
-    """Return a bound pod as one that may move for one that waits, or why it stays; of Jobs only those that matter are read."""
+    """Return a bound pod as one that may move for pods of this priority, or why it stays; only Jobs that matter are read."""
     view = state.views.get(pod.node or "")
     taken = view.taken() if view else {}
     gpus = taken.pop(pod.uid, 0)
@@ -161,7 +161,7 @@ def movable_pod(
         return Stays.UNKNOWN_GPUS
     if gpus & ~view.fit:
         return Stays.UNFIT_GPUS
-    if reason := _why_it_stays(state, pod, waiting, budgets_of):
+    if reason := _why_it_stays(state, pod, priority, budgets_of):
         return reason
     try:
         wanted = PendingPod(without_ours(pod), state.request_of(pod.pod).request)
@@ -217,12 +217,12 @@ def _grace_seconds(pod: GpuPod) -> float:
     return GRACE_SECONDS if seconds is None else float(seconds)
 
 
-def _why_it_stays(state: ClusterState, pod: GpuPod, waiting: GpuPod, budgets_of: BudgetsOfPods) -> Stays | None:
+def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets_of: BudgetsOfPods) -> Stays | None:
     metadata = pod.pod.metadata
     owner, annotations = metadata.controller, metadata.annotations or {}
     if pod.profile or pod.shares or not pod.gpus:
         return Stays.SHARES
-    if priority_of(pod.pod) > priority_of(waiting.pod):
+    if priority_of(pod.pod) > priority:
         return Stays.HIGHER_PRIORITY
     if owner is None or owner.kind in _OF_ONE_NODE:
         return Stays.NO_CONTROLLER

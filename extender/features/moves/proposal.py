@@ -1,21 +1,24 @@
-"""What moving would do for one pod that waits: who would go where, at which cost. Nothing is written. No I/O."""
+"""What moving would do for a pod that waits, or for its gang: who would go where, at which cost. Nothing is written. No I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
+from extender.features.moves.candidates import MOST_MEMBERS
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.movable import BudgetsOfPods, is_alone, may_go_together, movable_pods
 from extender.features.moves.search import MOST_WAIT_SECONDS
 from extender.features.moves.settings import MovesSettings
 from extender.inspect.inspection import Answer
 from extender.kit.clock import Instant
-from extender.planning.moves import MovePlan, plan_moves
+from extender.planning.gangs import place_unit
+from extender.planning.moves import MovePlan, plan_moves, plan_moves_for_gang
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.queue import NodesOfCluster, on_their_way
-from extender.planning.units import PendingPod
+from extender.planning.queue import NodesOfCluster, PlacesOfUnits, on_their_way
+from extender.planning.units import Assignment, PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
@@ -35,6 +38,16 @@ class ProposedMove(Answer):
     cost_gpu_seconds: float
 
 
+class ProposedPlace(Answer):
+    """Where a pod of a gang would go."""
+
+    namespace: str
+    name: str
+    node: str
+    gpus: tuple[int, ...]
+    """Positions."""
+
+
 class StayingPods(Answer):
     """Movable pods that stay for one reason."""
 
@@ -50,11 +63,13 @@ class MoveProposal(Answer):
     node: str | None = None
     """Where it would go; `None`: moving does not help."""
     gpus: tuple[int, ...] = ()
+    gang: tuple[ProposedPlace, ...] = ()
+    """Where the pods of its gang would go, this one included; empty where it is in none."""
     moves: tuple[ProposedMove, ...] = ()
-    """None, though there is a node: the pod fits without."""
+    """None, though there is a node: there is room without."""
     cost_gpu_seconds: float = 0.0
     gain_gpu_seconds: float = 0.0
-    """What it is worth that the pod need not wait; no plan costs more."""
+    """What it is worth that the pod, or its gang, need not wait; no plan costs more."""
     movable: int = 0
     """Pods that may move for it."""
     stay: tuple[StayingPods, ...] = ()
@@ -65,13 +80,20 @@ class MoveProposal(Answer):
 
 
 def propose(
-    state: ClusterState, pod: GpuPod, now: Instant, wait_seconds: float, jobs: Jobs, settings: MovesSettings
+    state: ClusterState,
+    pod: GpuPod,
+    gang: Unit | None,
+    now: Instant,
+    wait_seconds: float,
+    jobs: Jobs,
+    settings: MovesSettings,
 ) -> MoveProposal:
-    """Return who would have to move so that a pod fits.
+    """Return who would have to move so that a pod fits, or its gang.
 
     Args:
         state: The cluster.
         pod: The pod that waits.
+        gang: Its gang, if all of that waits in the queue.
         now: This moment.
         wait_seconds: How long it would wait otherwise; at most an hour counts.
         jobs: What has been read of Jobs; learns which ones are to be read.
@@ -84,32 +106,53 @@ def propose(
         context = PodContext.read(state, pod.pod, now)
     except RequestError as error:
         return proposal.model_copy(update={"problem": str(error)})
-    if problem := _problem(pod, context):
+    if problem := _problem(pod, context, gang):
         return proposal.model_copy(update={"problem": problem})
-    waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
-    nodes = PlannedNodes(NodesOfCluster(state), on_their_way(state, now))
-    if fitting := finish(nodes.place(pod.pod, context.request, waiting.avoided)):
-        return proposal.model_copy(update={"node": fitting[0], "gpus": fitting[1].gpus})
-    gain = waiting.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
+    unit = gang or Unit.alone(PendingPod(pod.pod, context.request, tuple(context.away(state))))
+    nodes, places = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), PlacesOfUnits(state)(unit)
+    if targets := finish(place_unit(nodes, places, unit, enters=True)):
+        return proposal.model_copy(update=_targets(pod, gang, targets))
+    gain = unit.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
-    movable = finish(movable_pods(state, pod, now, settings.patience, budgets_of, jobs))
-    plan = finish(plan_moves(nodes, waiting, movable.pods, gain, partial(may_go_together, budgets_of)))
+    movable = finish(movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs))
+    may_go = partial(may_go_together, budgets_of)
+    if gang:
+        plan = finish(plan_moves_for_gang(nodes, places, gang, movable.pods, gain, may_go))
+    else:
+        plan = finish(plan_moves(nodes, unit.members[0], movable.pods, gain, may_go))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})
-    return proposal.model_copy(update=_outcome(plan)) if plan else proposal
+    return proposal.model_copy(update=_targets(pod, gang, plan.targets) | _moves(plan)) if plan else proposal
 
 
-def _problem(pod: GpuPod, context: PodContext) -> str | None:
+def _problem(pod: GpuPod, context: PodContext, gang: Unit | None) -> str | None:
     if pod.node is not None:
         return f"it runs on {pod.node}"
     if not pod.gpus or pod.profile or pod.shares:
         return "only pods that request whole GPUs get room"
-    if not is_alone(context):
-        return "it is in a group, and room is made for single pods only"
+    if gang is None and not is_alone(context):
+        return "it is in a group, and room is made for single pods, and for gangs that wait as a whole in the queue"
+    if gang and len(gang.members) > MOST_MEMBERS:
+        return f"its gang has more than {MOST_MEMBERS} pods"
     return None
 
 
-def _outcome(plan: MovePlan) -> dict[str, object]:
+def _targets(pod: GpuPod, gang: Unit | None, targets: Sequence[Assignment]) -> dict[str, object]:
+    """Return where the pod goes, and its gang; of an elastic gang the first pod that has a place where this one has none."""
+    own = next((target for target in targets if target.pod.metadata.uid == pod.uid), targets[0])
+    places = tuple(
+        ProposedPlace(
+            namespace=target.pod.metadata.namespace,
+            name=target.pod.metadata.name,
+            node=target.node,
+            gpus=target.placement.gpus,
+        )
+        for target in targets
+    )
+    return {"node": own.node, "gpus": own.placement.gpus, "gang": places if gang else ()}
+
+
+def _moves(plan: MovePlan) -> dict[str, object]:
     moves = tuple(
         ProposedMove(
             namespace=place.pod.metadata.namespace,
@@ -122,9 +165,4 @@ def _outcome(plan: MovePlan) -> dict[str, object]:
         )
         for moved, place in plan.moves
     )
-    return {
-        "node": plan.target.node,
-        "gpus": plan.target.placement.gpus,
-        "moves": moves,
-        "cost_gpu_seconds": plan.cost_gpu_seconds,
-    }
+    return {"moves": moves, "cost_gpu_seconds": plan.cost_gpu_seconds}

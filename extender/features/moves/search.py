@@ -1,4 +1,4 @@
-"""Searches the cheapest plan that makes room for a pod and is worth its cost. No I/O."""
+"""Searches a plan that makes room for a pod or a gang and is worth its cost. No I/O."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
-from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pods
+from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
-from extender.planning.moves import MovablePod, MovePlan, plan_moves
+from extender.planning.moves import MovablePod, MovePlan, plan_moves, plan_moves_for_gang
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.units import PendingPod
-from extender.verbs.pod_context import PodContext
+from extender.planning.queue import PlacesOfUnits
+from extender.planning.units import Unit
 from topology.effort import Search
-from topology.errors import RequestError
 
 MOST_WAIT_SECONDS: Final = 3600.0
 """How long a pod is taken to wait at most if nobody moves."""
@@ -26,23 +25,17 @@ MOST_WAIT_SECONDS: Final = 3600.0
 def worthwhile_plan(
     state: ClusterState,
     nodes: PlannedNodes,
-    pod: GpuPod,
+    unit: Unit,
     settings: MovesSettings,
     limits: MoveLimits,
     jobs: Jobs,
     now: Instant,
     under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Search[tuple[MovePlan, float] | None]:
-    """Return a plan for a single pod that waits in the queue, and what it is worth in GPU-seconds."""
-    try:
-        context = PodContext.read(state, pod.pod, now)
-    except RequestError:
-        return None
-    if not is_alone(context):
-        return None
-    waiting = PendingPod(pod.pod, context.request, tuple(context.away(state)))
-    wait = state.indexes.departures.expected_wait_seconds(waiting.gpus, now.monotonic, settings.usual_wait)
-    gain = waiting.gpus * min(wait, MOST_WAIT_SECONDS)
+    """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds."""
+    largest = max(member.gpus for member in unit.members)
+    wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
+    gain = unit.gpus * min(wait, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
 
     def why_not(candidate: GpuPod) -> Stays | None:
@@ -51,13 +44,18 @@ def worthwhile_plan(
             return Stays.NO_GATE
         return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
 
-    movable = yield from movable_pods(state, pod, now, settings.patience, budgets_of, jobs, why_not)
+    movable = yield from movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs, why_not)
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]
         return may_go_together(budgets_of, pods) and limits.may_move_together(
-            moving, pod.key[0], now.monotonic, under_way
+            moving, unit.namespace, now.monotonic, under_way
         )
 
-    plan = yield from state.effort.bounded_steps(plan_moves(nodes, waiting, movable.pods, gain, may_go))
+    if unit.is_gang:
+        places = PlacesOfUnits(state)(unit)
+        moves = plan_moves_for_gang(nodes, places, unit, movable.pods, gain, may_go)
+    else:
+        moves = plan_moves(nodes, unit.members[0], movable.pods, gain, may_go)
+    plan = yield from state.effort.bounded_steps(moves)
     return None if plan is None else (plan, gain)

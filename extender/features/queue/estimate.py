@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from extender.cluster.state import ClusterState
 from extender.features.queue.listing import QueueStanding
-from extender.features.queue.running import PlacesOfUnits, running_pods
+from extender.features.queue.running import running_pods
 from extender.features.queue.waiting import read_queue, reasons_of
 from extender.kit.clock import Instant
 from extender.planning.order import FairOrder
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.planner import PlanContext, plan_units
-from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.planning.queue import NodesOfCluster, PlacesOfUnits, on_their_way
 from extender.planning.reservations import Reservation
 from topology.effort import finish
 

@@ -29,8 +29,8 @@ from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.newcomers import Newcomers
 from extender.features.queue.reservation_turns import ReservationTurns
-from extender.features.queue.reserved import reserved_plans
-from extender.features.queue.running import PlacesOfUnits, running_pods
+from extender.features.queue.reserved import is_reserved, reserved_plans
+from extender.features.queue.running import running_pods
 from extender.features.queue.search import prepare, search
 from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
 from extender.features.queue.settings import QueueSettings
@@ -46,6 +46,8 @@ from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.planner import PlanContext, QueuePlan, Start
+from extender.planning.queue import PlacesOfUnits
+from extender.planning.units import Unit
 from extender.telemetry.metrics import Figures, Metrics
 
 ROUND_SECONDS: Final = 0.1
@@ -120,7 +122,8 @@ class Queue(Feature):
         self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.openings.steps)
         self.openings.are_here = self.outlook.is_here = self.plans
         self.turns = ReservationTurns(self.settings.reservation)
-        self.outlook.without_room, self.outlook.kept = self._without_room, self.turns.kept
+        outlook = self.outlook
+        outlook.without_room, outlook.gang_of, outlook.kept = self._without_room, self._gang_of, self.turns.kept
         self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
         self.stranded = StrandedPods(self.state)
@@ -289,7 +292,9 @@ class Queue(Feature):
         await asyncio.sleep(0)
         has_gangs = any(unit.is_gang for unit in queue.units)
         running = await in_turns(running_pods(self.state, now)) if has_gangs else []
-        may_reserve = self.turns.at(now.monotonic, queue.units)
+        may_reserve = self.turns.at(
+            now.monotonic, [unit for unit in queue.units if not is_reserved(self.state, unit, now)]
+        )
         context = PlanContext(now.monotonic, PlacesOfUnits(self.state), lambda: running, may_reserve)
         plan = await self._planned(queue, context)
         self.turns.keep(plan.reservation, now.monotonic)
@@ -351,6 +356,10 @@ class Queue(Feature):
 
     def _without_room(self) -> Iterator[str]:
         return (uid for uid, reason in self.reasons.items() if reason.is_without_room)
+
+    def _gang_of(self, uid: str) -> Unit | None:
+        reason = self.reasons.get(uid)
+        return reason.gang if reason else None
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

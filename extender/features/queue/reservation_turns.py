@@ -47,16 +47,18 @@ class ReservationTurns:
 
     def at(self, now: float, units: Iterable[Unit]) -> Callable[[Unit], bool]:
         """Return whose turn it is among units that wait. Nobody is passed over without another one that comes instead."""
-        namespaces, with_turn = set[str](), set[str]()
+        namespaces, gangs, with_turn = set[str](), set[str](), set[str]()
         for unit in units:
             namespaces.add(unit.namespace)
-            if unit.is_gang and self._has_turn(unit, now):
-                with_turn.add(unit.namespace)
+            if unit.is_gang:
+                gangs.add(unit.key)
+                if self._has_turn(unit, now):
+                    with_turn.add(unit.namespace)
 
         def may_keep_for(unit: Unit) -> bool:
             is_paused = not self._pauses.may_begin(unit.namespace, now) and len(namespaces) > 1
             has_turn = self._has_turn(unit, now) or unit.namespace not in with_turn
-            return unit.is_gang and has_turn and not is_paused
+            return unit.key in gangs and has_turn and not is_paused
 
         return may_keep_for
 
@@ -80,9 +82,9 @@ class ReservationTurns:
             pause_ends = max(now, self._pauses.not_before(namespace))
             self._passed_over.put(owner, namespace, pause_ends + self.seconds)
 
-    def kept(self) -> Mapping[str, Held]:
-        """Return node → what is kept there."""
-        return self.reservation.kept if self.reservation else {}
+    def kept(self, but_for: str = "") -> Mapping[str, Held]:
+        """Return node → what is kept there; nothing if it is for the gang with this key."""
+        return self.reservation.kept if self.reservation and self.reservation.owner != but_for else {}
 
     def started(self, unit: Unit) -> None:
         """Take note that a unit starts: what was kept for it has served its purpose."""

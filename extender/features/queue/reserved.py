@@ -1,30 +1,57 @@
-"""Recognises pods for which GPUs are held already, such as those that others have moved away from: they start there. No I/O."""
+"""Recognises units for which GPUs are held already, such as those that others have moved away from: they start there. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from extender.cluster.state import ClusterState
 from extender.features.queue.waiting import QueuedPods
 from extender.kit.clock import Instant
-from extender.planning.planned_nodes import HostDemand
+from extender.planning.planned_nodes import NO_DEMAND, HostDemand
 from extender.planning.planner import Start
 from extender.planning.queue import NodesOfCluster
-from extender.planning.units import Assignment
+from extender.planning.units import Assignment, Unit
 from topology.placement.verdict import Placement
 
 
+def is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:
+    """Whether GPUs are held for any pod of a unit."""
+    return any(state.holds.firm_of(member.pod.metadata.uid, now.monotonic) for member in unit.members)
+
+
 def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iterator[Start]:
-    """Yield the single pods whose held GPUs are free by now, where the node lets them; the others are planned like all pods."""
+    """Yield the units whose held GPUs are all free by now, where the nodes let them; the others are planned like all units."""
     nodes = NodesOfCluster(state)
     for unit in queue.units:
-        member, uid = unit.members[0], unit.members[0].pod.metadata.uid
-        hold = None if unit.is_gang else state.holds.firm_of(uid, now.monotonic)
+        if not is_reserved(state, unit, now):
+            continue
+        assignments = tuple(_assignments(state, nodes, unit, now))
+        if len(assignments) >= unit.needed and _is_in_one_domain(state, unit, assignments):
+            yield Start(unit, assignments)
+
+
+def _is_in_one_domain(state: ClusterState, unit: Unit, assignments: Iterable[Assignment]) -> bool:
+    """Whether a gang would be in one domain, if it requires that: it may have begun to since GPUs are held for it."""
+    if unit.group is None or not unit.group.required:
+        return True
+    locations, level = state.nodes.locations, unit.group.level
+    places = (*unit.placed, *(locations[place.node] for place in assignments if place.node in locations))
+    return len({place.domain(level) for place in places}) == 1
+
+
+def _assignments(state: ClusterState, nodes: NodesOfCluster, unit: Unit, now: Instant) -> Iterator[Assignment]:
+    """Yield the places of the members that can go where GPUs are held for them."""
+    demands = dict[str, HostDemand]()
+    """Node → what the members before need there."""
+    for member in unit.members:
+        hold = state.holds.firm_of(member.pod.metadata.uid, now.monotonic)
         view = state.views.get(hold.node) if hold else None
         if hold is None or view is None or hold.node in member.avoided:
             continue
-        if not nodes.lets(member.pod, hold.node, HostDemand.of(member.pod), member.request.alternative):
+        needed = demands.get(hold.node, NO_DEMAND) + HostDemand.of(member.pod)
+        if not nodes.lets(member.pod, hold.node, needed, member.request.alternative):
             continue
         decision = view.decide_on(hold.gpus, member.request)
         if isinstance(decision, Placement):
-            yield Start(unit, (Assignment(member.pod, member.request, hold.node, decision),))
+            demands[hold.node] = needed
+            yield Assignment(member.pod, member.request, hold.node, decision)

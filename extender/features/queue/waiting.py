@@ -6,7 +6,7 @@ No I/O and no clock. Where a pod cannot be planned, the reason is said once, in 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +20,7 @@ from extender.planning.planner import QueuePlan, Wait
 from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.annotations import keys
-from topology.effort import Search
+from topology.effort import Search, finish
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest, Location
 
@@ -49,6 +49,8 @@ class NotPlanned:
 
     why: WaitReason
     words: str
+    gang: Unit | None = field(default=None, compare=False)
+    """Its gang, if that has no room."""
 
     @property
     def is_without_room(self) -> bool:
@@ -159,10 +161,20 @@ def read_queue(
 def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
     """Return why each pod is not planned, by UID, in the order in which they are served."""
     units = {unit.key: unit for unit in queue.units}
-    waits = {
-        member.pod.metadata.uid: _IN_VAIN[wait] for key, wait in plan.waits.items() for member in units[key].members
-    }
+    waits = dict[str, NotPlanned]()
+    for key, wait in plan.waits.items():
+        unit, reason = units[key], _IN_VAIN[wait]
+        if unit.is_gang and reason.is_without_room:
+            reason = replace(reason, gang=unit)
+        waits |= dict.fromkeys((member.pod.metadata.uid for member in unit.members), reason)
     return waits | {**queue.not_planned}
+
+
+def gang_of(state: ClusterState, pod: GpuPod, now: Instant) -> Unit | None:
+    """Return the gang of a pod as the queue would plan it; `None` where it is in none, or not all of it waits there."""
+    units = finish(read_queue(state, now, ())).units
+    gangs = (unit for unit in units if unit.is_gang)
+    return next((gang for gang in gangs if any(member.pod.metadata.uid == pod.uid for member in gang.members)), None)
 
 
 def has_waited(pod: Pod, now: Instant) -> bool:

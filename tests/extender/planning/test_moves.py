@@ -10,11 +10,22 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
-from extender.planning.moves import DECIDED_AT_ONCE, MOST_MOVES, Leaving, MovablePod, MovePlan, plan_moves, still_fits
+from extender.planning.moves import (
+    DECIDED_AT_ONCE,
+    MOST_MOVES,
+    MOST_MOVES_FOR_GANG,
+    Leaving,
+    MovablePod,
+    MovePlan,
+    plan_moves,
+    plan_moves_for_gang,
+    still_fits,
+)
 from extender.planning.planned_nodes import HostDemand
-from extender.planning.units import Assignment, PendingPod
+from extender.planning.units import Assignment, PendingPod, Unit
 from tests.extender.builders import PAIRS, cluster, gpus, node, pod
-from tests.extender.planning.gangs import planned_nodes
+from tests.extender.planning.gangs import IN_ONE_RACK, gang, places_of, planned_nodes, racks
+from tests.extender.planning.gangs import where as nodes_of
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
 from topology.node.links import Affinity
@@ -63,7 +74,7 @@ def test_the_cheapest_pod_moves_and_the_pod_that_waits_gets_the_pair() -> None:
     """Every pair is broken, so nobody can have two linked GPUs, though eight are free."""
     state = two_nodes(*broken_pairs("a"), *broken_pairs("b"))
     made = plan(state, pending("w", 2, request=LINKED), movable("a1", "a", 2, cost=9), movable("b3", "b", 6, cost=5))
-    assert made and (made.target.node, set(made.target.placement.gpus)) == ("b", {6, 7})
+    assert made and (made.targets[0].node, set(made.targets[0].placement.gpus)) == ("b", {6, 7})
     assert moved(made).keys() == {"b3"}
     assert made.cost_gpu_seconds == 5
 
@@ -171,14 +182,67 @@ def test_gpus_are_given_once() -> None:
     kept = {("a", 2 * pair) for pair in range(4) if f"a{pair}" not in moved(made)}
     kept |= {("b", 2 * pair) for pair in range(4)}
     given_away = [
-        (place.node, at) for place in (made.target, *(to for _, to in made.moves)) for at in members_of(place.gpus)
+        (place.node, at) for place in (*made.targets, *(to for _, to in made.moves)) for at in members_of(place.gpus)
     ]
     assert len({*given_away}) == len(given_away)
     assert kept.isdisjoint(given_away)
 
 
+def room_for(state: ClusterState, unit: Unit, *pods: MovablePod, worth_gpu_seconds: float = PLENTY) -> MovePlan | None:
+    return finish(plan_moves_for_gang(planned_nodes(state), places_of(state), unit, pods, worth_gpu_seconds))
+
+
+def test_all_members_of_a_gang_get_room_or_nobody_moves() -> None:
+    """Each of two nodes has one pod in the way; a third node takes both, or only one."""
+    small = on("a0", "a", 0), on("b0", "b", 0)
+    pods = movable("a0", "a", 0), movable("b0", "b", 0)
+    state = cluster(*(node(name, PAIRS) for name in "abc"), *small, on("c0", "c", *range(6)))
+    made = room_for(state, gang("g", 8, 8), *pods)
+    assert made and nodes_of(made.targets) == ["a", "b"]
+    assert moved(made) == {"a0": "c", "b0": "c"}
+    state = cluster(*(node(name, PAIRS) for name in "abc"), *small, on("c0", "c", *range(7)))
+    assert room_for(state, gang("g", 8, 8), *pods) is None
+
+
+def test_only_pods_in_the_way_of_a_gang_move_and_of_these_the_cheapest() -> None:
+    """One node is free, and of two others one has to be."""
+    state = cluster(*(node(name, PAIRS) for name in "abcd"), on("a0", "a", 0), on("b0", "b", 0), on("c0", "c", 0, 1, 2))
+    made = room_for(state, gang("g", 8, 8), movable("a0", "a", 0, cost=9), movable("b0", "b", 0, cost=5))
+    assert made and (nodes_of(made.targets), moved(made)) == (["b", "d"], {"b0": "c"})
+    assert room_for(state, gang("g", 8, 8), movable("b0", "b", 0, cost=5), worth_gpu_seconds=4) is None
+
+
+def test_a_gang_that_requires_a_rack_gets_room_in_one() -> None:
+    """The cheaper pod stands in the other rack, where only one node can be freed."""
+    nodes = racks(PAIRS, r1=2, r2=2)
+    state = cluster(*nodes, on("x", "r1-0", 0), on("y", "r2-0", 0), on("fixed", "r1-1", 0, 1, 2))
+    pods = movable("x", "r1-0", 0, cost=1), movable("y", "r2-0", 0, cost=9)
+    made = room_for(state, gang("g", 8, 8, group=IN_ONE_RACK), *pods)
+    assert made and (nodes_of(made.targets), moved(made)) == (["r2-0", "r2-1"], {"y": "r1-1"})
+
+
+def test_an_elastic_gang_gets_room_for_as_many_as_it_needs() -> None:
+    """Two of three members start; the pods in their way move, and no others."""
+    state = cluster(*(node(name, PAIRS) for name in "abc"), on("a0", "a", 0), on("c0", "c", 0, 1, 2))
+    made = room_for(state, gang("g", 8, 8, 8, least=2), movable("a0", "a", 0))
+    assert made and (nodes_of(made.targets), moved(made)) == (["a", "b"], {"a0": "c"})
+
+
+def test_at_most_eight_pods_move_for_a_gang() -> None:
+    """With one node more that has to be freed, nobody moves."""
+    names = [f"n{number}" for number in range(MOST_MOVES_FOR_GANG + 1)]
+    elsewhere = on("fixed-x", "x", 0), on("fixed-y", "y", 0)
+    state = cluster(
+        *(node(name, PAIRS) for name in (*names, "x", "y")), *elsewhere, *(on(name, name, 0) for name in names)
+    )
+    pods = [movable(name, name, 0) for name in names]
+    made = room_for(state, gang("g", *([8] * MOST_MOVES_FOR_GANG)), *pods)
+    assert made and len(made.moves) == MOST_MOVES_FOR_GANG
+    assert room_for(state, gang("g", *([8] * len(names))), *pods) is None
+
+
 def promised(made: MovePlan) -> list[Assignment]:
-    return [made.target, *(place for _, place in made.moves)]
+    return [*made.targets, *(place for _, place in made.moves)]
 
 
 def leaving(made: MovePlan) -> list[Leaving]:

@@ -7,8 +7,13 @@ from collections import Counter
 from random import Random
 from typing import Final
 
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.features.moves.feature import Moves
 from extender.features.moves.search import worthwhile_plan
+from extender.kit.clock import Instant
 from extender.kubernetes.evictor import EVICTED
+from extender.planning.units import PendingPod, Unit
+from extender.verbs.pod_context import PodContext
 from tests.extender.features.moves.site import CHEAP, MoveSite
 from topology.annotations import keys
 from topology.effort import finish
@@ -22,17 +27,18 @@ _KINDS: Final[tuple[dict[str, str], ...]] = (CHEAP, CHEAP, CHEAP, CHEAP, _EXPENS
 
 
 class FragmentedFleet:
-    """Twelve nodes full of small pods, and one to three larger ones that wait."""
+    """Twelve nodes full of small pods, and one to three larger ones that wait, or a gang with so many members."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(f"fleet {seed}")
+    def __init__(self, seed: int, members: int = 0) -> None:
+        self.random, self.is_gang = Random(f"fleet {seed}"), bool(members)
         self.site = MoveSite(NODES, self.random)
         with self.site.world.unchecked():  # that takes as long as all that follows
             self._fill()
         self.site.world.check()
-        self.waiting = [f"w{number}" for number in range(self.random.randint(1, 3))]
+        self.waiting = [f"w{number}" for number in range(members or self.random.randint(1, 3))]
+        gang = {keys.GROUP: "gang", keys.GROUP_SIZE: str(members), keys.GANG: "required"} if members else {}
         for name in self.waiting:
-            self.site.single(name, WAITING_GPUS)
+            self.site.single(name, WAITING_GPUS, **gang)
 
     def _fill(self) -> None:
         """Every third fleet has pods of one GPU only, and at most two free ones on a node: two pods have to move."""
@@ -73,8 +79,9 @@ class FragmentedFleet:
             pod = moves.state.pods.find("default", name)
             if pod and not pod.node:
                 now = moves.clock()
-                nodes = moves.nodes_as_planned(now)
-                if finish(worthwhile_plan(moves.state, nodes, pod, moves.settings, moves.limits, moves.jobs, now)):
+                unit = moves.queue.gang_of(pod.uid) or _alone(moves, pod, now)
+                nodes = moves.nodes_as_planned(now, unit.key)
+                if finish(worthwhile_plan(moves.state, nodes, unit, moves.settings, moves.limits, moves.jobs, now)):
                     names.append(name)
         return names
 
@@ -82,9 +89,14 @@ class FragmentedFleet:
         """Return the pods for which others were evicted, and that are not bound."""
         notes = (event.note for event in self.site.recorder.events if event.reason == EVICTED)
         served = {match[1] for note in notes if (match := re.search(r"room for default/(\S+),", note))}
-        return sorted(name for name in served if not self.site.node_of(name))
+        names = self.waiting if self.is_gang and served else served
+        return sorted(name for name in names if not self.site.node_of(name))
 
     def incomplete(self) -> dict[str, int]:
         """Return ReplicaSet → how many of its pods have no node."""
         bound = Counter({name: len(nodes) for name, nodes in self.site.owners().items()})
         return {name: count for name, wanted in self.site.wanted().items() if (count := wanted - bound[name])}
+
+
+def _alone(moves: Moves, pod: GpuPod, now: Instant) -> Unit:
+    return Unit.alone(PendingPod(pod.pod, PodContext.read(moves.state, pod.pod, now).request))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Pod
-from extender.features.moves.candidates import WaitingTurns
+from extender.features.moves.candidates import MOST_MEMBERS, WaitingTurns
 from extender.features.moves.limits import MoveLimits
 from extender.features.moves.settings import MovesSettings
 from tests.extender.builders import PAIRS, at, cluster, node, pod
+from tests.extender.features.queue.queued import of_gang, read
 from topology.annotations import keys
 from topology.effort import finish
 
@@ -20,13 +21,15 @@ def waits(name: str, namespace: str = "ml", **wants: str) -> Pod:
 
 
 def turn(*pods: Pod, under_way: dict[str, str] | None = None, at_once: int = 4) -> str | None:
-    """Return the pod whose turn it is, of those without room."""
+    """Return the key of what has its turn, of what has no room."""
     state = cluster(node("a", PAIRS), *pods)
     settings = MovesSettings.model_validate({"after": "0s", "atOnce": at_once})
     turns = WaitingTurns(state, settings, MoveLimits(settings))
     uids = [item.metadata.uid for item in pods if item.spec.scheduling_gates]
-    chosen = finish(turns.next_pod(uids, under_way or {}, at(600.0)))
-    return chosen.uid if chosen else None
+    gangs = [unit for unit in read(state).units if unit.is_gang]
+    gang_of = {member.pod.metadata.uid: gang for gang in gangs for member in gang.members}.get
+    chosen = finish(turns.next_unit(uids, gang_of, under_way or {}, at(600.0)))
+    return chosen.key if chosen else None
 
 
 def test_half_of_the_plans_at_most_are_for_one_namespace() -> None:
@@ -44,3 +47,15 @@ def test_no_room_is_made_for_a_pod_for_which_a_node_is_on_its_way() -> None:
     placeholder = pod("placeholder", 2, wants={keys.PLACEHOLDER_FOR: "ml/waits/waits"})
     assert turn(waits("waits"), placeholder) is None
     assert turn(waits("waits")) == "waits"
+
+
+def test_a_gang_has_one_turn_and_none_if_it_is_too_large() -> None:
+    """Its key names it among the plans, however many pods it has."""
+    small = [of_gang(f"g-{number}") for number in range(2)]
+    key = turn(*small)
+    assert key is not None
+    assert turn(*small, under_way={key: "ml"}) is None
+    count = MOST_MEMBERS + 1
+    large = [of_gang(f"l-{number}", 1, size=count, group="l") for number in range(count)]
+    assert turn(*large) is None
+    assert turn(*large, *small) == key

@@ -10,6 +10,8 @@ from tests.extender.features.moves.fleets import FragmentedFleet
 
 pytestmark = pytest.mark.slow
 FLEETS, LONG = 6, 1000
+GANGS = 0, 0, 3
+"""Members of the gang that waits in a fleet, in turn; 0: single pods wait."""
 KILLED, LONG_KILLED = 4, 110
 
 
@@ -21,7 +23,7 @@ async def test_no_pod_is_evicted_in_vain_and_all_that_a_plan_helps_run(pytestcon
     """Every pod that was moved runs again, and nothing is reserved in the end. The site checks the budgets."""
     outcomes, moved = Counter[str](), 0
     for seed in numbers(pytestconfig, FLEETS, LONG):
-        fleet = FragmentedFleet(seed)
+        fleet = FragmentedFleet(seed, GANGS[seed % len(GANGS)])
         await fleet.play()
         assert (seed, fleet.helped(), fleet.in_vain(), fleet.incomplete()) == (seed, [], [], {})
         assert fleet.site.reservations() == {}, seed
@@ -35,7 +37,7 @@ async def test_planners_that_die_leave_no_reservation_and_lose_no_pod(pytestconf
     """What had been evicted waits or runs; what waits was not left without a planner."""
     outcomes, deaths = Counter[str](), 0
     for seed in numbers(pytestconfig, KILLED, LONG_KILLED):
-        fleet = FragmentedFleet(seed)
+        fleet = FragmentedFleet(seed, GANGS[seed % len(GANGS)])
         await fleet.play(deaths=2)
         pods = Counter((pod["metadata"].get("labels") or {}).get("app", "") for pod in fleet.site.pods())
         del pods[""]

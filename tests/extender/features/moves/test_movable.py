@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.cluster.caches.budgets import Budgets
 from extender.cluster.objects.budgets import PodDisruptionBudget
-from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
 from extender.cluster.objects.movable_pods import MovablePods
 from extender.cluster.state import ClusterState
@@ -79,7 +79,7 @@ def on_a_node(*pods: Pod) -> ClusterState:
 
 def read(state: ClusterState, jobs: Jobs | None = None) -> Movable:
     budgets_of, jobs = BudgetsOfPods(state.budgets), jobs or Jobs()
-    return finish(movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of, jobs))
+    return finish(movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets_of, jobs))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:
@@ -239,7 +239,7 @@ def test_a_few_pods_are_looked_at_in_one_step_however_many_budgets_their_namespa
     state = on_a_node(*(movable(f"s{number}", number) for number in range(8)))
     budgets = CountingBudgets()
     budgets_of = BudgetsOfPods(budgets)
-    steps = movable_pods(state, pod_of(state, "waits"), NOW, PATIENCE_SECONDS, budgets_of, Jobs())
+    steps = movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets_of, Jobs())
     in_steps = [0, *(budgets.lookups for _ in steps), budgets.lookups]
     assert max(later - before for before, later in pairwise(in_steps)) == PODS_AT_ONCE
     may_go_together(budgets_of, read(state).pods)

@@ -62,6 +62,68 @@ async def test_pods_move_one_after_the_other_and_all_get_what_they_were_promised
     assert site.reservations() == {}
 
 
+def gang_without_room() -> MoveSite:
+    """Return five nodes. Two have one pod in the way of a gang of two whole nodes, and one has room for both; two are full."""
+    site = MoveSite(5, Random(1))
+    for number in range(2):
+        site.replica_set(f"moves-{number}", 1, f"n{number}", terminationGracePeriodSeconds=1)
+    site.single("stays", 4, on="n2")
+    for node in ("n3", "n4"):
+        site.single(f"full-{node}", 8, on=node)
+    for number in range(2):
+        site.single(f"waits-{number}", 8, **{keys.GROUP: "g", keys.GROUP_SIZE: "2", keys.GANG: "required"})
+    return site
+
+
+async def test_a_gang_starts_whole_once_the_pods_in_its_way_have_moved() -> None:
+    """Each of them has a new place, and nothing is held any more."""
+    site = gang_without_room()
+    await site.settle()
+    assert {site.node_of(f"waits-{number}") for number in range(2)} == {"n0", "n1"}
+    assert {name: nodes for name, nodes in site.owners().items() if name} == {"moves-0": ["n2"], "moves-1": ["n2"]}
+    assert sorted(evicted(site)) == ["moves-0", "moves-1"]
+    assert (site.outcomes["move_plans served"], site.reservations()) == (1, {})
+
+
+async def test_no_pod_moves_for_a_gang_that_has_lost_a_pod_or_asks_for_something_else_by_now() -> None:
+    """One pod has moved already; the other one stays."""
+    for edit in (None, {"metadata": {"annotations": {keys.GROUP_AFFINITY: "rack"}}}):
+        site = gang_without_room()
+        await until_begun(site)
+        await site.tick()
+        assert len(site.evicted) == 1
+        if edit is None:
+            site.world.delete("waits-1", 0)
+        else:
+            site.world.patch(PODS, "waits-1", edit)
+        await site.settle()
+        assert (len(site.evicted), site.node_of("waits-0")) == (1, None)
+
+
+async def test_the_queue_keeps_no_other_gpus_for_a_gang_for_which_pods_move() -> None:
+    """It kept the GPUs of running pods for it before, and these count as free for the plan."""
+    site = gang_without_room()
+    site.kubelet_works = False
+    await site.queue_alone()
+    assert site.queue.turns.kept()
+    await until_begun(site)
+    await site.tick()
+    assert site.moves.plans
+    assert not site.queue.turns.kept()
+
+
+async def test_every_pod_of_a_gang_says_who_moves_for_it() -> None:
+    """And the front page has one row for all of them."""
+    site = gang_without_room()
+    await until_begun(site)
+    for name in ("waits-0", "waits-1"):
+        pod = site.moves.state.pods.find("default", name)
+        note = pod and site.moves.note(pod)
+        assert note and note.line == "0 of 2 pods have been evicted on n0, n1 for it"
+    table = site.moves.front_table()
+    assert table and [row.cells[0] for row in table.rows] == ["n0, n1, for 2 pods of its gang"]
+
+
 async def test_both_sides_are_told() -> None:
     """What it costs, for whom, and who waits for it."""
     site = fragmented()
@@ -130,12 +192,13 @@ async def test_no_pod_is_evicted_where_somebody_else_has_taken_a_place(node: str
     site.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
     site.replica.catch_up()
     plan = site.moves.plans[0]
-    for key in plan.keys:
+    for key in plan.uids | plan.keys_of_moved:
         site.replica.state.holds.release(key)  # of another replica, which knows nothing of them
     site.replica.bind(name, node)
     for moved, place in plan.plan.moves:
         site.replica.state.holds.put(plan.key_of(moved), firm(place.node, place.gpus, plan.deadline))
-    site.replica.state.holds.put(plan.uid, firm(plan.plan.target.node, plan.plan.target.gpus, plan.deadline))
+    (target,) = plan.plan.targets
+    site.replica.state.holds.put(target.pod.metadata.uid, firm(target.node, target.gpus, plan.deadline))
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, propose
 from extender.features.moves.settings import MovesSettings
+from extender.features.queue.waiting import gang_of
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
 from tests.extender.features.moves.test_movable import movable, pod_of
+from tests.extender.features.queue.queued import of_gang
 from topology.annotations import keys
 
 NEEDS_NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
@@ -27,7 +29,9 @@ def fragmented(*more: Pod, wants: dict[str, str] | None = None) -> ClusterState:
 
 
 def proposed(state: ClusterState, name: str = "waits", wait_seconds: float = HOUR) -> MoveProposal:
-    return propose(state, pod_of(state, name), at(600.0), wait_seconds, Jobs(), MovesSettings())
+    waiting = pod_of(state, name)
+    gang = gang_of(state, waiting, at(600.0))
+    return propose(state, waiting, gang, at(600.0), wait_seconds, Jobs(), MovesSettings())
 
 
 def test_one_pod_moves_and_the_pod_that_waits_gets_a_linked_pair() -> None:
@@ -50,6 +54,15 @@ def test_nobody_moves_for_a_pod_that_fits() -> None:
     """It is placed as it is."""
     made = proposed(fragmented(pod("small", 1)), "small")
     assert (made.node is not None, made.moves) == (True, ())
+
+
+def test_a_gang_of_the_queue_gets_room_as_a_whole() -> None:
+    """All of its pods are in the answer. One that is not all there gets none."""
+    busy: tuple[Node | Pod, ...] = *(node(name, PAIRS) for name in "abc"), movable("a0", 0), on("b0", "b", 0)
+    made = proposed(cluster(*busy, of_gang("g-0", 8), of_gang("g-1", 8)), "g-1")
+    assert sorted(place.node for place in made.gang) == ["a", "c"]
+    assert [(move.name, move.to_node) for move in made.moves] == [("a0", "b")]
+    assert "wait as a whole" in (proposed(cluster(*busy, of_gang("g-0", 8)), "g-0").problem or "")
 
 
 def test_room_is_made_for_single_pods_with_whole_gpus_that_wait() -> None:

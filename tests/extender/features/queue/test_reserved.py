@@ -10,6 +10,8 @@ from extender.cluster.objects.kinds import Node, NodeSpec, Pod
 from extender.features.queue.reserved import reserved_plans
 from extender.features.queue.waiting import read_queue
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
+from tests.extender.features.queue.queued import of_gang, queued
+from tests.extender.planning.gangs import racks
 from topology.annotations import keys
 from topology.effort import finish
 
@@ -43,3 +45,33 @@ def test_a_pod_does_not_start_where_something_else_is_missing(why: str) -> None:
     else:
         hungry = pod("hungry", 1, on="a", placed=gpus("a", 5, machine_name=PAIRS), phase="Running", cpu="6")
         assert started(item, hungry) == []
+
+
+def gang_started(*waits: Pod, held: dict[str, str], nodes: list[Node], others: tuple[Pod, ...] = ()) -> list[str]:
+    """Return the nodes on which a gang would start; all GPUs of these nodes are held for its pods."""
+    state = cluster(*nodes, *waits, *others)
+    for name, where in held.items():
+        state.holds.put(name, Hold(where, 0xFF, 60.0, is_firm=True))
+    queue = finish(read_queue(state, at(), frozenset()))
+    return sorted(place.node for start in reserved_plans(state, queue, at()) for place in start.assignments)
+
+
+def test_a_gang_starts_once_the_gpus_of_all_its_pods_are_free() -> None:
+    """Whether they are held for all of them, and whether somebody has one of them."""
+    waits, nodes = [of_gang(f"g{number}", 8) for number in range(2)], [node("a", PAIRS), node("b", PAIRS)]
+    held = {"g0": "a", "g1": "b"}
+    leaves = pod("leaves", 1, on="b", placed=gpus("b", 0, machine_name=PAIRS), phase="Running")
+    assert gang_started(*waits, held=held, nodes=nodes) == ["a", "b"]
+    assert gang_started(*waits, held={"g0": "a"}, nodes=nodes) == []
+    assert gang_started(*waits, held=held, nodes=nodes, others=(leaves,)) == []
+    elastic = [of_gang(f"g{number}", 8, least=1) for number in range(2)]
+    assert gang_started(*elastic, held=held, nodes=nodes, others=(leaves,)) == ["a"]
+
+
+def test_a_gang_does_not_start_in_two_racks_if_it_requires_one_by_now() -> None:
+    """GPUs were held for it before."""
+    nodes = racks(PAIRS, r1=1, r2=1)
+    held = {"g0": "r1-0", "g1": "r2-0"}
+    assert len(gang_started(*[of_gang(name, 8) for name in held], held=held, nodes=nodes)) == 2
+    required = {keys.GROUP: "g", keys.GROUP_SIZE: "2", keys.GANG: "required", keys.GROUP_AFFINITY: "required-rack"}
+    assert gang_started(*[queued(name, 8, wants=required) for name in held], held=held, nodes=nodes) == []
