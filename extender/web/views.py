@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import NOT_LISTED
 from extender.config.document import ExtenderConfiguration
-from extender.core.feature import Feature
 from extender.features.configuration import WholeConfiguration
 from extender.features.registry import FEATURES
 from extender.inspect import inspection
@@ -150,18 +149,18 @@ async def read_config(request: Request) -> ExtenderConfiguration:
     return extender.config
 
 
-def _report_of(kind: type[Feature]) -> Callable[[Extender], Awaitable[Answer]]:
+def _report_of(number: int) -> Callable[[Extender], Awaitable[Answer]]:
     async def read_report(extender: Serving) -> Answer:
-        return extender.features.report(kind)
+        return extender.features.report(FEATURES[number])
 
     return read_report
 
 
-for _kind in FEATURES:
+for _number, _kind in enumerate(FEATURES):
     if _kind.report_kind is not None:
         router.add_api_route(
             f"/v1/inspect/{_kind.name}",
-            _report_of(_kind),
+            _report_of(_number),
             name=f"read_{_kind.name}",
             description=_kind.report_kind.__doc__,
             response_model=_kind.report_kind,
