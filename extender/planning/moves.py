@@ -223,7 +223,7 @@ def _candidates(
 def _in_the_way(
     nodes: PlannedNodes, places: Places, gang: Unit, candidates: Sequence[_Candidate]
 ) -> Search[list[MovablePod]]:
-    """Return the pods in the way of a gang on as few of these nodes, in their order, as give it room; empty: there is none."""
+    """Return the pods in the way on as few of these nodes, in their order, as give a gang room; empty: there is none."""
 
     def first(count: int) -> list[MovablePod]:
         return [pod for candidate in candidates[:count] for pod in candidate.pods]
