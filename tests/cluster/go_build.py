@@ -1,7 +1,7 @@
 """Builds programs of one Go module once per user, and says where they are.
 
 - The module's `go.mod` and `go.sum`, or another such pair beside them, pin everything; the cache key is a hash of
-  what the build reads.
+  what the build reads, and of the files that say what is added to the programs.
 - Nothing is written into the checkout; a folder in the cache is either whole or absent.
 """
 
@@ -43,12 +43,14 @@ class GoBuild:
     """How one does without the compiler, for the reason that says there is none."""
     pins: str = "go"
     """The name of the module's `.mod` and `.sum` files that count; the flags have to say so too where it is not `go`."""
+    finished_by: tuple[Path, ...] = ()
+    """Files that decide what `finish` adds to the folder."""
 
     def folder(self) -> Path:
         """Return the folder that `find_or_build` fills, whether or not it exists yet."""
         digest = hashlib.sha256("\0".join(self.flags).encode())
         pins = (self.module / f"{self.pins}.mod", self.module / f"{self.pins}.sum")
-        for file in (*pins, *sorted(self.module.rglob("*.go"))):
+        for file in (*pins, *sorted(self.module.rglob("*.go")), *self.finished_by):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
         return cache() / self.name / digest.hexdigest()[:16]
 

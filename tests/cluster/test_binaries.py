@@ -3,13 +3,14 @@
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.processes.kube_binaries import OVERRIDE
 from tests.cluster.binaries import PROGRAMS, VERSION, cache_folder, find_or_build, kubernetes_version, wanted
-from tests.cluster.go_build import BinariesUnavailable
+from tests.cluster.go_build import BinariesUnavailable, GoBuild
 
 BUILDS = """#!{python}
 import pathlib, sys
@@ -63,6 +64,20 @@ def test_failed_build_gives_its_last_words_and_leaves_nothing(tmp_path: Path) ->
     with pytest.raises(BinariesUnavailable, match=r"no route to the proxy$"):
         find_or_build()
     assert [left.suffix for left in cache_folder().parent.iterdir()] == [".lock"]
+
+
+def test_the_key_of_the_cache_covers_what_is_added_to_the_programs(tmp_path: Path) -> None:
+    """A build to which nothing is added keeps its key."""
+    (tmp_path / "go.mod").touch()
+    (tmp_path / "go.sum").touch()
+    script = tmp_path / "script.py"
+    plain = GoBuild(tmp_path, "any", packages=(), flags=(), announcement="")
+    finished = replace(plain, finished_by=(script,))
+    keys = list[str]()
+    for text in ("ADDED = ()", "ADDED = ('crds',)"):
+        script.write_text(text)
+        keys += [plain.folder().name, finished.folder().name]
+    assert (keys[0], len({*keys})) == (keys[2], 3)
 
 
 def test_without_go_the_reason_says_what_is_missing() -> None:

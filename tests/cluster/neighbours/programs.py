@@ -46,6 +46,7 @@ CONTROLLERS = GoBuild(
     (*_PACKAGES.values(), f"./{FRAMEWORKS}"),
     ("-p", "2", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w"),
     "Kueue, JobSet, LeaderWorkerSet and training operators (once, about four minutes)",
+    finished_by=(Path(__file__),),
 )
 
 
