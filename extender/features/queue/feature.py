@@ -29,7 +29,7 @@ from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.newcomers import Newcomers
 from extender.features.queue.reservation_turns import ReservationTurns
-from extender.features.queue.reserved import is_reserved, reserved_plans
+from extender.features.queue.reserved import reserved_plans, without_reserved
 from extender.features.queue.running import running_pods
 from extender.features.queue.search import prepare, search
 from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
@@ -292,9 +292,7 @@ class Queue(Feature):
         await asyncio.sleep(0)
         has_gangs = any(unit.is_gang for unit in queue.units)
         running = await in_turns(running_pods(self.state, now)) if has_gangs else []
-        may_reserve = self.turns.at(
-            now.monotonic, [unit for unit in queue.units if not is_reserved(self.state, unit, now)]
-        )
+        may_reserve = self.turns.at(now.monotonic, without_reserved(self.state, queue, now))
         context = PlanContext(now.monotonic, PlacesOfUnits(self.state), lambda: running, may_reserve)
         plan = await self._planned(queue, context)
         self.turns.keep(plan.reservation, now.monotonic)
@@ -375,15 +373,13 @@ class Queue(Feature):
                 self._drive(self.started.nominate(uid)) for uid in to_nominate[first : first + NOMINATED_AT_ONCE]
             )
             await self._all(self._claim(node, uids) for node, uids in self.started.to_claim().items())
-            await self._all(self._prepare_opening(uid) for uid in self.started.to_prepare())
+            now = self.clock().monotonic
+            await self._all(self._drive(self.started.prepare(uid, now)) for uid in self.started.to_prepare())
             await self._all(self._open(uid) for uid in self.started.to_open(self.clock().monotonic))
 
     async def _claim(self, node: str, uids: Sequence[str]) -> None:
         async with self._slots, self.lock_of(node):
             await self.driver.drive(self.started.claim(node, uids, self.clock().monotonic), self.driver.deadline())
-
-    async def _prepare_opening(self, uid: str) -> None:
-        await self._drive(self.started.prepare(uid, self.clock().monotonic))
 
     async def _open(self, uid: str) -> None:
         is_open = await self._drive(self.started.open(uid, self.clock().monotonic))

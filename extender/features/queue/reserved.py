@@ -14,20 +14,24 @@ from extender.planning.units import Assignment, Unit
 from topology.placement.verdict import Placement
 
 
-def is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:
-    """Whether GPUs are held for any pod of a unit."""
-    return any(state.holds.firm_of(member.pod.metadata.uid, now.monotonic) for member in unit.members)
+def without_reserved(state: ClusterState, queue: QueuedPods, now: Instant) -> list[Unit]:
+    """Return the units for none of whose pods GPUs are held."""
+    return [unit for unit in queue.units if not _is_reserved(state, unit, now)]
 
 
 def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iterator[Start]:
     """Yield the units whose held GPUs are all free by now, where the nodes let them; the others are planned like all units."""
     nodes = NodesOfCluster(state)
     for unit in queue.units:
-        if not is_reserved(state, unit, now):
+        if not _is_reserved(state, unit, now):
             continue
         assignments = tuple(_assignments(state, nodes, unit, now))
         if len(assignments) >= unit.needed and _is_in_one_domain(state, unit, assignments):
             yield Start(unit, assignments)
+
+
+def _is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:
+    return any(state.holds.firm_of(member.pod.metadata.uid, now.monotonic) for member in unit.members)
 
 
 def _is_in_one_domain(state: ClusterState, unit: Unit, assignments: Iterable[Assignment]) -> bool:
