@@ -75,6 +75,11 @@ class RoomPlan:
         return self.plan.targets[0].pod.metadata
 
     @property
+    def name(self) -> str:
+        """Namespace and name of that pod."""
+        return f"{self.first.namespace}/{self.first.name}"
+
+    @property
     def uids(self) -> frozenset[str]:
         """Of the waiting pods."""
         return frozenset(target.pod.metadata.uid for target in self.plan.targets)
@@ -175,7 +180,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
-    """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pod asks what it did."""
+    """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pods ask what they did."""
     if not all(_still_asks(state, target, room.group, now) for target in room.plan.targets):
         return False
     priority = min(priority_of(target.pod) for target in room.plan.targets)
@@ -241,15 +246,15 @@ def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | N
     except RequestError:
         return False
     return (
-        (is_alone(context) if group is None else _asks_alike(context.group, group))
+        (is_alone(context) if group is None else _is_same_but_for_size(context.group, group))
         and context.request == target.request
         and is_plain(waiting.pod, with_claims=waiting.claimed is not None)
     )
 
 
-def _asks_alike(one: GroupRequest | None, other: GroupRequest) -> bool:
-    """Whether both are the same, but for the size: not every member states it."""
-    return one is not None and replace(one, size=None) == replace(other, size=None)
+def _is_same_but_for_size(group: GroupRequest | None, planned: GroupRequest) -> bool:
+    """Whether both ask the same; the size may differ, because not every member states it."""
+    return group is not None and replace(group, size=None) == replace(planned, size=None)
 
 
 def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:

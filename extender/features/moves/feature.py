@@ -207,7 +207,7 @@ class Moves(Feature):
         self.plans.append(room)
         self.metrics.count(PLANS, BEGUN)
         self.recorder.record(events.waits(PodName.of_metadata(room.first), plan))
-        log.info("pods are to move", uid=room.key, nodes=plan.nodes, moves=_words(plan))
+        log.info("pods are to move", pod=room.name, nodes=plan.nodes, moves=_words(plan))
 
     async def _go_on(self, room: RoomPlan) -> None:
         """Evict the next pod of a plan, if the waiting pods and all that move still get what they were promised.
@@ -323,7 +323,7 @@ class Moves(Feature):
         self.plans.remove(room)
         self._settling.append(room)
         self.metrics.count(PLANS, end)
-        log.info("a plan to move pods has ended", uid=room.key, outcome=str(end), evicted=len(room.evicted))
+        log.info("a plan to move pods has ended", pod=room.name, outcome=str(end), evicted=len(room.evicted))
         if end is MoveEnd.SERVED:
             self.metrics.count(GAIN, amount=room.gain_gpu_seconds)
             return

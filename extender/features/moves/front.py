@@ -24,16 +24,15 @@ def front_table(plans: Iterable[RoomPlan], limits: MoveLimits, now: float) -> Fr
 
 
 def _row(room: RoomPlan, limits: MoveLimits, now: float) -> FrontRow:
-    namespace, name = room.first.namespace, room.first.name
     members = len(room.plan.targets)
     cells = (
         ", ".join(room.plan.nodes) + (f", for {members} pods of its gang" if members > 1 else ""),
         "; ".join(_moves(room)),
         minutes(room.plan.cost_gpu_seconds),
         minutes(room.gain_gpu_seconds),
-        f"{limits.moved_lately(now, namespace)} of {limits.settings.namespace_per_hour}",
+        f"{limits.moved_lately(now, room.first.namespace)} of {limits.settings.namespace_per_hour}",
     )
-    return FrontRow(pod=f"{namespace}/{name}", cells=cells)
+    return FrontRow(pod=room.name, cells=cells)
 
 
 def _moves(room: RoomPlan) -> Iterable[str]:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
 from extender.cluster.candidates.holds import Heir, Hold, Holds
@@ -76,13 +77,15 @@ def gang_without_room() -> MoveSite:
 
 
 async def test_a_gang_starts_whole_once_the_pods_in_its_way_have_moved() -> None:
-    """Each of them has a new place, and nothing is held any more."""
+    """Each of them has a new place, and nothing is held any more. The log names the first pod of the gang."""
     site = gang_without_room()
-    await site.settle()
+    with capture_logs() as logs:
+        await site.settle()
     assert {site.node_of(f"waits-{number}") for number in range(2)} == {"n0", "n1"}
     assert {name: nodes for name, nodes in site.owners().items() if name} == {"moves-0": ["n2"], "moves-1": ["n2"]}
     assert sorted(evicted(site)) == ["moves-0", "moves-1"]
     assert (site.outcomes["move_plans served"], site.reservations()) == (1, {})
+    assert [line["pod"] for line in logs if "to move" in line["event"]] == ["default/waits-0"] * 2
 
 
 async def test_no_pod_moves_for_a_gang_that_has_lost_a_pod_or_asks_for_something_else_by_now() -> None:
