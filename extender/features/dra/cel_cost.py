@@ -99,15 +99,11 @@ def _weight(parts: Sequence[str], at: int, longest: int) -> int:
     part = parts[at]
     if not (part in _OURS and _is_called(parts, at)):
         return len(part)
+    weight = len(part) + _CALL_COST + longest
     if part not in ("matches", RENAMED["matches"]):
-        return len(part) + _CALL_COST + longest
+        return weight
     pattern = literal_pattern(parts[at + 2]) if [*parts[at + 3 : at + 4]] == [")"] else None
-    return (
-        len(part)
-        + _CALL_COST
-        + longest
-        + _PATTERN_COST * (UNKNOWN_PATTERN if pattern is None else pattern_cost(pattern))
-    )
+    return weight + _PATTERN_COST * (UNKNOWN_PATTERN if pattern is None else pattern_cost(pattern))
 
 
 def _is_called(parts: Sequence[str], at: int) -> bool:
