@@ -105,7 +105,7 @@ def _possible_marks(file: Path) -> frozenset[frozenset[str]]:
 
 
 def _given_marks(file: Path, named: Set[str]) -> frozenset[str]:
-    """Return the marks that a test gets here, beside those that are named."""
+    """Return the marks that a test gets here, besides those that are named."""
     waits = "cluster" in named or _folder(file) in _WITH_PROGRAMS
     given = {"waits": waits, "slow": waits or not named.isdisjoint(("waits", "alone"))}
     return frozenset(compress(given, given.values())) - named
@@ -135,9 +135,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for name in given:
         item.add_marker(name)
     if named | given not in _possible_marks(item.path):
-        raise pytest.UsageError(
-            f"{item.nodeid} has marks that neither its file nor a conftest.py beside or above it names"
-        )
+        raise pytest.UsageError(f"{item.nodeid} has marks that neither its file nor a conftest.py of its folders names")
 
 
 class _ByControlPlane(LoadFileScheduling):

@@ -60,11 +60,11 @@ def judge_queue(model: QueueModel, cases: Iterable[QueueCase | QueueWanting], mu
 
 def _explore_queue(model: QueueModel, case: QueueCase | QueueWanting) -> tuple[int, QueueViolation]:
     started, setup = time.monotonic(), case.setup()
-    found = model.explore(setup, of_queue.CAPACITY)
-    violation = QueueViolation(found.violation)
-    summary = f"{case.name}: {violation.name}, {found.depth} events deep; {found.states} states"
-    _say("\n".join((f"{summary}, {time.monotonic() - started:.0f} s", *queue_story(setup, found))))
-    return found.states, violation
+    exploration = model.explore(setup, of_queue.CAPACITY)
+    violation = QueueViolation(exploration.violation)
+    summary = f"{case.name}: {violation.name}, {exploration.depth} events deep; {exploration.states} states"
+    _say("\n".join((f"{summary}, {time.monotonic() - started:.0f} s", *queue_story(setup, exploration))))
+    return exploration.states, violation
 
 
 def _hunt(model: Model, mutant: Wanting, believed: Beliefs) -> bool:

@@ -1,4 +1,4 @@
-"""The controllers of PyTorchJob, TrainJob, RayJob and MPIJob at work beside a control plane: one program, `frameworks/main.go`.
+"""The controllers of PyTorchJob, TrainJob, RayJob and MPIJob on a control plane: one program, `frameworks/main.go`.
 
 As with the others, webhooks are asked on loopback, and it runs as the user that may do everything.
 """

@@ -151,8 +151,8 @@ def test_each_replica_of_several_hosts_of_a_raycluster_takes_a_domain(gpu_cluste
     head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "head", "image": "ray"}]}}}
     kind = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "serve"}}
     create(gpu_cluster.plane, RAYCLUSTERS, {**kind, "spec": {"headGroupSpec": head, "workerGroupSpecs": [workers]}})
-    found = eventually(partial(domains_of, gpu_cluster, "ray.io/worker-group-replica-name", 2), 60)
-    assert sorted(map(sorted, found.values())) == [["a.1"], ["b.1"]]
+    domains = eventually(partial(domains_of, gpu_cluster, "ray.io/worker-group-replica-name", 2), 60)
+    assert sorted(map(sorted, domains.values())) == [["a.1"], ["b.1"]]
 
 
 def apply_when_webhooks_listen(cluster: GpuCluster, manifest: Path) -> None:

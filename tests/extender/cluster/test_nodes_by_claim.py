@@ -125,7 +125,7 @@ def test_a_claim_that_is_allocated_no_more_keeps_only_what_it_holds() -> None:
     for item in (ours, ours, made_for("p", allocated(OURS, "n1", "gpu-0"))):
         state.claims.settle(item.metadata.uid)
         state.claims.changed(item)
-        standings += [each for _, each in state.views["n1"].claims]
+        standings += [standing for _, standing in state.views["n1"].claims]
     assert standings == [Standing.FREE, Standing.FREE, Standing.CLAIMED]
     state.claims.deleted(ours)
     assert not state.claims.is_settled(ours.metadata.uid)

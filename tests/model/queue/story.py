@@ -36,7 +36,7 @@ _WORDS = {
     QueueEvent.GIVE_UP: "gives a plan up",
     QueueEvent.SEND: "goes on to {request}",
     QueueEvent.ANSWER: "is answered",
-    QueueEvent.CONFLICT: "is told of a conflict",
+    QueueEvent.CONFLICT: "gets a conflict",
     QueueEvent.ANSWER_LOST: "loses the answer",
     QueueEvent.HELD_UP: "waits in vain, the request is still on its way",
     QueueEvent.KILLED: "is killed",
@@ -50,9 +50,9 @@ _REQUESTS = {
 }
 
 
-def queue_story(setup: QueueSetup, found: Found[QueueState, QueueMove]) -> Iterator[str]:
+def queue_story(setup: QueueSetup, exploration: Found[QueueState, QueueMove]) -> Iterator[str]:
     """Yield one line for each move of the way to the violation."""
-    for number, (before, move) in enumerate(found.trace, start=1):
+    for number, (before, move) in enumerate(exploration.trace, start=1):
         yield f"{number:3} {_tell(setup, before, move)}; {_present(setup, move.after)}"
 
 

@@ -47,20 +47,20 @@ def queue_model(tmp_path_factory: pytest.TempPathFactory) -> QueueModel:
 def test_no_interleaving_of_planners_is_bad(queue_model: QueueModel, case: QueueCase) -> None:
     """No pod that may be bound loses its claims, no gang starts in parts, and no claim stays for nothing."""
     setup = case.setup()
-    found = queue_model.explore(setup, CAPACITY)
-    assert found.violation is QueueViolation.NONE, "\n".join(queue_story(setup, found))
-    assert found.states >= 10_000
+    exploration = queue_model.explore(setup, CAPACITY)
+    assert exploration.violation is QueueViolation.NONE, "\n".join(queue_story(setup, exploration))
+    assert exploration.states >= 10_000
 
 
 @pytest.mark.parametrize("wanting", MUTANTS, ids=lambda wanting: wanting.name)
 def test_each_mutant_of_the_queue_is_caught(
     queue_model: QueueModel, wanting: QueueWanting, golden: Callable[[str, str], None]
 ) -> None:
-    """Nothing can be left out; how it fails then is told in as few events as possible."""
+    """Nothing can be left out. The golden file shows how it fails then, in as few events as possible."""
     setup = wanting.setup()
-    found = queue_model.explore(setup, CAPACITY)
-    assert found.violation is wanting.shows
-    golden(f"queue-mutants/{wanting.name.replace(' ', '-')}.txt", "\n".join((*queue_story(setup, found), "")))
+    exploration = queue_model.explore(setup, CAPACITY)
+    assert exploration.violation is wanting.shows
+    golden(f"queue-mutants/{wanting.name.replace(' ', '-')}.txt", "\n".join((*queue_story(setup, exploration), "")))
 
 
 def test_there_is_a_set_up_for_each_mutant_of_the_queue() -> None:

@@ -57,7 +57,7 @@ def gang_started(*waits: Pod, held: dict[str, str], nodes: list[Node], others: t
 
 
 def test_a_gang_starts_once_the_gpus_of_all_its_pods_are_free() -> None:
-    """Whether they are held for all of them, and whether somebody has one of them."""
+    """GPUs that are held for some pods only, or of which a running pod has one, are not enough."""
     waits, nodes = [of_gang(f"g{number}", 8) for number in range(2)], [node("a", PAIRS), node("b", PAIRS)]
     held = {"g0": "a", "g1": "b"}
     leaves = pod("leaves", 1, on="b", placed=gpus("b", 0, machine_name=PAIRS), phase="Running")
