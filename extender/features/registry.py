@@ -1,9 +1,7 @@
 """All features. To leave one out, delete its line here and its folder.
 
-Outside their folders only `extender.kubectl.queue`, `extender.kubectl.claim`, `extender.kubectl.make_room`,
-`extender.kubectl.job_deadline`, `extender.kubectl.extender_client`, `extender.web.server`, `extender.web.view_port` and
-`benchmarks.placement.product_queue` name one. Only the queue uses
-`extender.binding.planned_claims`.
+Outside their folders only the kubectl plugin, `extender.web.server`, `extender.web.view_port` and the benchmarks name one.
+Only the queue uses `extender.binding.planned_claims`.
 """
 
 from __future__ import annotations

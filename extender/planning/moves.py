@@ -132,7 +132,7 @@ def plan_moves_for_gang(
         nodes: As they are, and as all that is planned will make them.
         places: The nodes where the gang may go, and where they stand.
         gang: The gang without room.
-        movable: Pods that may move, each with fewer GPUs than the largest member, or it is left out.
+        movable: Pods that may move. Those with as many GPUs as the largest member, or more, are left out.
         worth_gpu_seconds: What it is worth that the gang starts now.
         may_go_together: Whether nothing else forbids to evict all of these at one time.
 
@@ -223,7 +223,7 @@ def _candidates(
 def _in_the_way(
     nodes: PlannedNodes, places: Places, gang: Unit, candidates: Sequence[_Candidate]
 ) -> Search[list[MovablePod]]:
-    """Return the pods in the way on as few of these nodes, in their order, as give a gang room; empty: there is none."""
+    """Take as few of these nodes, in their order, as give a gang room; return the pods in its way there. Empty: no room."""
 
     def first(count: int) -> list[MovablePod]:
         return [pod for candidate in candidates[:count] for pod in candidate.pods]

@@ -27,7 +27,7 @@ class PendingPod:
     fallbacks: tuple[GpuRequest, ...] = ()
     """What it accepts instead of `request`, in order."""
     accepted_devices: Hashable = ()
-    """What is equal of pods that accept the same devices by their ResourceClaims."""
+    """Pods with equal values accept the same devices by their ResourceClaims."""
 
     @cached_property
     def kind(self) -> Hashable:

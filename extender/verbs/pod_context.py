@@ -42,7 +42,7 @@ class PodContext:
     fallbacks: tuple[GpuRequest, ...] = ()
     """What the planner may meet instead, in order."""
     accepted_devices: Hashable = ()
-    """Equal of pods that accept the same devices by their ResourceClaims."""
+    """Pods with equal values accept the same devices by their ResourceClaims."""
 
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:

@@ -144,7 +144,7 @@ class PodRequest:
     fallbacks: tuple[PodRequest, ...] = ()
     """What it accepts instead, in order: each only where there is no room for those before."""
     accepted_devices: Hashable = ()
-    """Equal of pods that accept the same devices by their ResourceClaims."""
+    """Pods with equal values accept the same devices by their ResourceClaims."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""

@@ -164,7 +164,7 @@ class ResourceClaims:
             self._put(uid, None)
 
     def is_settled(self, uid: str) -> bool:
-        """Whether that is so."""
+        """Whether a claim has been settled."""
         return uid in self._settled
 
     def hear(self, is_heard: bool) -> None:

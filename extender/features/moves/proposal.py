@@ -138,7 +138,10 @@ def _problem(pod: GpuPod, context: PodContext, gang: Unit | None) -> str | None:
 
 
 def _targets(pod: GpuPod, gang: Unit | None, targets: Sequence[Assignment]) -> dict[str, object]:
-    """Return where the pod goes, and its gang; of an elastic gang the first pod that has a place where this one has none."""
+    """Return where the pod goes, and its gang.
+
+    The pod may have no place in an elastic gang. Then the place of the first member with one stands for it.
+    """
     own = next((target for target in targets if target.pod.metadata.uid == pod.uid), targets[0])
     places = tuple(
         ProposedPlace(

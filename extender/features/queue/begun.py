@@ -2,7 +2,8 @@
 
 A plan is carried on when enough pods of its unit have claims that are still good. All members of a unit are claimed for before
 the first gate is opened. So what is not enough was never begun, and its claims are taken back. Once a member is open, any claims
-are carried on: the gang may have lost pods, or gained some, since. Where two planners have claimed for a pod, any node will do.
+are carried on: the gang may have lost pods, or gained some, since. Where two planners have claimed for a pod on two nodes, its
+claims on either of them count.
 """
 
 from __future__ import annotations

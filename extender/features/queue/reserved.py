@@ -35,7 +35,7 @@ def _is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:
 
 
 def _is_in_one_domain(state: ClusterState, unit: Unit, assignments: Iterable[Assignment]) -> bool:
-    """Whether a gang would be in one domain, if it requires that: it may have begun to since GPUs are held for it."""
+    """Whether a gang would be in one domain, if it requires one. The requirement may be younger than the hold on its GPUs."""
     if unit.group is None or not unit.group.required:
         return True
     locations, level = state.nodes.locations, unit.group.level
