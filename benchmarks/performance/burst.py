@@ -74,7 +74,7 @@ async def until_bound(
                 while len(bound) < pods:
                     async with asyncio.timeout(stalled_after_seconds):
                         kind, pod = await anext(events)
-                    if kind == "ERROR":  # what it saw last is too long ago
+                    if kind == "ERROR":  # the server has forgotten the changes since the last event
                         break
                     bound.setdefault(pod["metadata"]["name"], time.perf_counter())
             except StopAsyncIteration:

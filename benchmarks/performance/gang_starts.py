@@ -33,7 +33,7 @@ from topology.annotations import keys
 _GPUS_OF_NODE: Final = 8
 _MOST_PODS: Final = 100_000
 _STALLED_AFTER_SECONDS: Final = 600.0
-"""Nothing of a gang of hundreds is bound before all of it has a place."""
+"""No pod of a gang of hundreds is bound before all of them have a place."""
 
 
 class BadShape(Exception):

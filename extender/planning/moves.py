@@ -25,7 +25,7 @@ DECIDED_AT_ONCE: Final = 8
 """Sets of pods of one node, in one step."""
 MOST_MOVES_FOR_GANG: Final = 8
 TRIED_FOR_GANG: Final = 16
-"""Pods in the way of a gang, of which it is tried who can stay."""
+"""Pods in the way of a gang, at most. The search tries of each whether it can stay."""
 TRIED: Final = 256
 """Sets of pods for which new places are looked for, the cheapest first."""
 

@@ -52,7 +52,7 @@ NO_DEMAND: Final = HostDemand()
 
 
 class _Look(Enum):
-    """A look for a place that is not over."""
+    """What a search for a place answers that goes on in the next step."""
 
     NOT_YET = auto()
 
@@ -71,7 +71,7 @@ class Nodes(Protocol):
         ...
 
     def lets(self, pod: Pod, node: str, demand: HostDemand, alternative: int) -> bool | None:
-        """Whether all but free GPUs lets the pod go there; `None`: that takes longer than one step, and goes on in the next.
+        """Whether all but free GPUs lets the pod go there; `None`: that takes longer than one step, so ask again in the next.
 
         Args:
             pod: The pod.

@@ -22,7 +22,7 @@ from topology.effort import Search
 FAILURES: Final = 256
 """Different units of one namespace that find no room, in one plan. With more, the namespace loses the places behind them.
 
-A unit counts once for each request that it accepts, but for those that others have tried.
+A unit counts once for each request that it accepts. Requests that units like it have tried before do not count.
 """
 PASSED_OVER_AT_ONCE: Final = 128
 """Units, in one step: about a millisecond."""
@@ -119,12 +119,12 @@ def plan_units(
 
 @dataclass(slots=True)
 class _InVain:
-    """What has found no room in a plan: there is none for what is like it, either, as room only becomes less."""
+    """Kinds of units that have found no room in a plan. Room only shrinks, so more units of such a kind find none, either."""
 
     failures: Counter[str] = field(default_factory=Counter)
     """By namespace."""
     _kinds: set[tuple[bool, Hashable]] = field(default_factory=set)
-    """Each with whether it might enter what is kept."""
+    """Each with whether its units might have GPUs that are kept."""
 
     def has(self, kind: Hashable | None, *, enters: bool) -> bool:
         return kind is not None and not self._kinds.isdisjoint({(True, kind), (enters, kind)})

@@ -119,7 +119,7 @@ class Unit:
 
     @property
     def kind_of_way(self) -> Hashable | None:
-        """The kind of a unit that accepts only what the members of this one request first."""
+        """The kind of this unit if its members had no fallbacks."""
         if not any(member.fallbacks for member in self.members):
             return self.kind
         return replace(self, members=tuple(replace(member, fallbacks=()) for member in self.members)).kind

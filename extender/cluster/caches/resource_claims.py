@@ -69,7 +69,7 @@ class _Holds:
     pod: str = ""
     """UID of the pod that it is for, where we allocate it."""
     user: str = ""
-    """UID of the only pod that it is reserved for, where no feature allocates claims: it may have, before."""
+    """Where no feature allocates claims any more: UID of the only pod that the claim is reserved for."""
 
 
 class ResourceClaims:
@@ -158,7 +158,7 @@ class ResourceClaims:
             hearer.unread(metadata, gone=gone)
 
     def settle(self, uid: str) -> None:
-        """Take note that no allocation of a claim is under way any more or will be: it holds what it is known to hold."""
+        """Take note that a claim is allocated no more: without devices it holds nothing, and keeps no GPUs for its pod."""
         self._settled.add(uid)
         if (holds := self._claims.get(uid)) and not holds.devices:
             self._put(uid, None)

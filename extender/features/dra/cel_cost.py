@@ -111,7 +111,7 @@ def _is_called(parts: Sequence[str], at: int) -> bool:
 
 
 def _path(parts: Sequence[str], at: int, depth: int) -> tuple[int, int]:
-    """Return where the fields end that are read from behind a name on, and how many there are from the device on."""
+    """Follow the fields that are read after a name; return where they end, and how many there are from the device on."""
     while True:
         if [*parts[at : at + 1]] == ["["]:
             opened, at = 1, at + 1

@@ -62,7 +62,7 @@ class Calls:
         self._calls = self._cost = 0
 
     def functions(self, names: Container[str]) -> dict[str, Callable[..., Any]]:
-        """Return those with these names, by name; a function that is called on a value has it first."""
+        """Return the functions with these names, by name. One that is called on a value takes it as the first argument."""
         named = {**_FUNCTIONS, RENAMED["matches"]: self._matches}
         return {name: self._guarded(name, function) for name, function in named.items() if name in names}
 

@@ -12,7 +12,7 @@ from typing import Final
 MAX_PATTERN_COST: Final = 200
 """Of all patterns in one evaluation: a millisecond."""
 UNKNOWN_PATTERN: Final = MAX_PATTERN_COST
-"""What a pattern may cost that is no literal."""
+"""Of a pattern that is no literal: as much as is allowed."""
 _WORD_COST, _CLASS_COST, _ANY_COST = 62, 14, 1
 """Of what stands for many characters of Unicode, such as `\\w`, `\\d` and a dot, compared with a character."""
 _FOLDING: Final = 2

@@ -36,7 +36,7 @@ STEPS: Final = 500_000
 Nodes that are not compared by then fit none of its pods until then.
 """
 _LEAST_STEPS: Final = 20
-"""Of one look, which so comes to an end wherever it is bounded."""
+"""Counted for a look that takes fewer, so that looks without progress use up the allowance, too."""
 GONE: Final = "its ResourceClaims are gone"
 _HAS: Final = "the pod {} has it until that pod is deleted; with a ResourceClaimTemplate each pod has its own"
 """Also where that pod has ended: what a pod waits for is written once."""
@@ -184,7 +184,7 @@ class Demands:
         return sets
 
     def _look_for_sets(self, devices: DeviceDemand, node: str, namespace: str) -> Sets | None:
-        """Return the sets, `None` where that takes longer than a call may: each further look finds more answers."""
+        """Return the sets, `None` where that takes longer than a call may. Answers are kept, so the next look gets further."""
         meter = self.selectors.meter
         before = meter.steps
         self.state.effort.spend(self._new_sets(devices, node, namespace), meter)

@@ -87,7 +87,7 @@ class Dra(Feature):
     Of those from templates, which a controller removes, only the ones that hold nothing.
     """
     _idle_since: dict[str, float] = field(default_factory=dict)
-    """UIDs of those of which the last look found that nobody uses them, in monotonic seconds."""
+    """UID of each of these that nobody used at the last look → since when, in monotonic seconds."""
     _lasting: Lasting[str] = field(default_factory=Lasting)
     _failed: Backoff = field(default_factory=lambda: Backoff(TAKE_BACK))
     """By UID of a pod."""
@@ -203,7 +203,7 @@ class Dra(Feature):
         return is_late and self._kept_on.may_begin(uid, now)
 
     def _is_idle(self, claim: ResourceClaim) -> bool:
-        """Whether a claim is reserved for no pod, and no pod that is there has it or is to have it.
+        """Whether a claim is reserved for no pod, and no existing pod has it or is to get it.
 
         For a bound pod nothing is allocated any more. A controller reserves only what the pod names.
         """

@@ -66,7 +66,7 @@ class MoveProposal(Answer):
     gang: tuple[ProposedPlace, ...] = ()
     """Where the pods of its gang would go, this one included; empty where it is in none."""
     moves: tuple[ProposedMove, ...] = ()
-    """None, though there is a node: there is room without."""
+    """Empty although there is a node: there is room without moves."""
     cost_gpu_seconds: float = 0.0
     gain_gpu_seconds: float = 0.0
     """What it is worth that the pod, or its gang, need not wait; no plan costs more."""

@@ -46,7 +46,7 @@ def _is_in_one_domain(state: ClusterState, unit: Unit, assignments: Iterable[Ass
 def _assignments(state: ClusterState, nodes: NodesOfCluster, unit: Unit, now: Instant) -> Iterator[Assignment]:
     """Yield the places of the members that can go where GPUs are held for them."""
     demands = dict[str, HostDemand]()
-    """Node → what the members before need there."""
+    """Node → what earlier members need there."""
     for member in unit.members:
         hold = state.holds.firm_of(member.pod.metadata.uid, now.monotonic)
         view = state.views.get(hold.node) if hold else None
