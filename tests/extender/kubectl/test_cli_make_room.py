@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,6 +82,21 @@ async def test_the_moves_are_shown_with_their_cost_and_nothing_is_written(tmp_pa
         proposal = json.loads((await cluster.run("waits", "-o", "json")).stdout)
         assert [move["name"] for move in proposal["moves"]] == ["a1"]
         assert (await cluster.api.call("GET", "/api/v1/pods")).ok() == before
+
+
+async def test_the_nodes_of_a_gang_are_shown_with_how_many_of_its_pods_they_get(tmp_path: Path) -> None:
+    """One of its two pods needs the linked pair for which a pod moves."""
+    async with fragmented(tmp_path) as cluster:
+        gang = {keys.GROUP: "g", keys.GROUP_SIZE: "2", keys.GANG: "required"}
+        for name, count, annotations in (("g0", 2, gang | {keys.REQUIRED_AFFINITY: "nvlink"}), ("g1", 1, gang)):
+            pod = gpu_pod(name, count, annotations, schedulerName="gputopo", schedulingGates=[{"name": keys.PLAN_GATE}])
+            await cluster.create("/api/v1/namespaces/default/pods", pod)
+        shown = await cluster.run("g1")
+        proposal = json.loads((await cluster.run("g1", "-o", "json")).stdout)
+        places = {place["name"]: place["node"] for place in proposal["gang"]}
+        nodes = ", ".join(f"{node} ({count})" for node, count in sorted(Counter(places.values()).items()))
+        assert places.keys() == {"g0", "g1"} and places["g0"] == "a"
+        assert f"default/g1: would fit on {nodes} with 2 pods of its gang, if these pods moved" in shown.output
 
 
 async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_path: Path) -> None:
