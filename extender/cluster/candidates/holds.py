@@ -117,6 +117,12 @@ class Holds:
         self._holds.pop(uid, None)
         self._holds[uid] = hold
 
+    def put_back(self, uid: str, hold: Hold | None) -> None:
+        """Hold for the pod what was held before: this, or nothing."""
+        self.release(uid)
+        if hold is not None:
+            self.put(uid, hold)
+
     def release(self, uid: str) -> None:
         """Hold nothing for the pod any more."""
         self._holds.pop(uid, None)

@@ -90,7 +90,9 @@ class QueueEvictions:
         for ending in endings:
             is_half = await self.driver.drive(_all_unbound(witnesses(gang)), self.driver.deadline())
             planned = self.under_way()
-            if not is_half or any(pod.uid in planned for pod in gang.unbound):
+            now, firm_of = self.driver.now(), self.state.holds.firm_of
+            has_place = any(pod.uid in planned or (pod.is_gated and firm_of(pod.uid, now)) for pod in gang.unbound)
+            if not is_half or has_place:
                 return
             if gang.key != self._ending:
                 self._ending = gang.key

@@ -330,8 +330,9 @@ class Queue(Feature):
         queue = replace(queue, units=tuple(unit for unit in queue.units if unit.key not in reserved))
         await in_turns(prepare(self.state, queue))
         plan = await in_turns(search(self.state, queue, context, self.started, self.settings, self.clock()))
+        firm = self.state.holds.firm(self.clock().monotonic)
         for start in plan.starts:
-            if await in_turns(self.started.begin(start, self.clock().monotonic)):
+            if await in_turns(self.started.begin(start, self.clock().monotonic, firm)):
                 self.turns.started(start.unit)
                 self._say_planned(start)
         return plan

@@ -49,7 +49,7 @@ class HalfGangs:
             planned: UIDs of pods whose plans are being carried out; a gang with one of these is on its way.
 
         """
-        halves = yield from self._halves(planned)
+        halves = yield from self._halves(planned, now)
         ordered = sorted(self._lasting.seconds(halves, now).items(), key=lambda item: (-item[1], item[0]))
         return [halves[key] for key, seconds in ordered if seconds >= PATIENCE_SECONDS]
 
@@ -57,7 +57,7 @@ class HalfGangs:
         """Forget since when gangs are half: nobody has looked in between."""
         self._lasting.forget()
 
-    def _halves(self, planned: Container[str]) -> Search[dict[GroupKey, HalfGang]]:
+    def _halves(self, planned: Container[str], now: float) -> Search[dict[GroupKey, HalfGang]]:
         """Return the gangs with a member that waits in the queue or was sent to a node, and others that are bound."""
         indexes, halves = self.state.indexes, dict[GroupKey, HalfGang | None]()
         sent = (pod for pod in indexes.waiting.nominated.values() if pod.directed_to)
@@ -68,7 +68,9 @@ class HalfGangs:
             if group is None or not group.is_gang:
                 continue
             key = key_of(pod.pod, group)
-            if pod.uid in planned or (pod.is_gated and self.state.claimed_on(pod.uid)):  # another replica may plan it
+            # Another replica may plan it, or others move for it.
+            has_place = self.state.claimed_on(pod.uid) or self.state.holds.firm_of(pod.uid, now)
+            if pod.uid in planned or (pod.is_gated and has_place):
                 halves[key] = None
             elif key not in halves:  # once for a gang, however many of its members wait
                 halves[key] = self._half(key, pod)

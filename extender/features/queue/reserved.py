@@ -25,8 +25,10 @@ def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iter
     for unit in queue.units:
         if not _is_reserved(state, unit, now):
             continue
-        assignments = tuple(_assignments(state, nodes, unit, now))
-        if len(assignments) >= unit.needed and _is_in_one_domain(state, unit, assignments):
+        with state.effort.bounded():  # selectors of claims that take longer go on in the next plan
+            assignments = tuple(_assignments(state, nodes, unit, now))
+        size = unit.group.size if unit.group else None  # more pods may have come since GPUs are held for so many
+        if len(assignments) >= min(unit.needed, size or unit.needed) and _is_in_one_domain(state, unit, assignments):
             yield Start(unit, assignments)
 
 

@@ -14,7 +14,7 @@ Each pod is followed until it is bound, and every bind is compared with the plan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -118,18 +118,21 @@ class StartedUnits:
                 held[planned.assignment.pod.metadata.namespace] += len(planned.assignment.placement.gpus)
         return held
 
-    def begin(self, start: Start, now: float) -> Search[bool]:
-        """Hold the GPUs of all members of a unit; returns whether they are still free, and the pods still wait."""
-        pods = dict[str, _Planned]()
+    def begin(self, start: Start, now: float, firm: Mapping[str, Mapping[str, Hold]] | None = None) -> Search[bool]:
+        """Hold the GPUs of all members of a unit; returns whether they are free, also of `firm` holds, and the pods wait."""
+        pods, before = dict[str, _Planned](), dict[str, Hold | None]()
         is_open = start.unit.is_gang and has_open_member(self.state, start.assignments[0].pod.metadata.uid)
         for number, assignment in enumerate(start.assignments):
             if number % FOLLOWED_AT_ONCE == FOLLOWED_AT_ONCE - 1:
                 yield
-            if not self._is_open_to(assignment):
-                for held in pods:
-                    self.state.holds.release(held)
-                return False
             uid = assignment.pod.metadata.uid
+            there = firm.get(assignment.node, {}) if firm else {}
+            is_held = any(hold.held.gpus & assignment.gpus for owner, hold in there.items() if owner != uid)
+            if is_held or not self._is_open_to(assignment):
+                for member, hold in before.items():
+                    self.state.holds.put_back(member, hold)
+                return False
+            before[uid] = self.state.holds.firm_of(uid, now)
             replaces = self.state.may_be_claimed_on(uid) if is_open else frozenset[str]()
             is_pinned = self._is_pinned(start, assignment)
             planned = pods[uid] = _Planned(assignment, is_pinned, replaces if start.unit.is_gang else None)

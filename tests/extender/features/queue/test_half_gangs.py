@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.features.queue.half_gangs import PATIENCE_SECONDS, HalfGangs
-from tests.extender.builders import claim, cluster, gpus, node
+from tests.extender.builders import PAIRS, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, of_gang, opened, queued
 from topology.annotations import keys
 from topology.effort import finish
@@ -109,6 +110,15 @@ def test_the_minute_starts_again_when_a_gang_was_whole() -> None:
     finish(gangs.long_since(40.0, ()))
     assert not finish(gangs.long_since(70.0, ()))
     assert finish(gangs.long_since(100.0, ()))
+
+
+def test_a_gang_is_not_half_while_gpus_are_held_for_the_member_that_waits() -> None:
+    """Pods move for it; without that it would lose its other members."""
+    state = cluster(node("n1", PAIRS), bound(of_gang("a"), "n1"), of_gang("b"))
+    gangs = HalfGangs(state)
+    finish(gangs.long_since(0.0, ()))
+    state.holds.put("b", Hold("n1", 0b1100, 600.0, is_firm=True))
+    assert not finish(gangs.long_since(PATIENCE_SECONDS, ()))
 
 
 def test_a_gang_is_looked_at_once_however_many_of_its_members_wait() -> None:

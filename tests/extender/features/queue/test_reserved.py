@@ -68,6 +68,12 @@ def test_a_gang_starts_once_the_gpus_of_all_its_pods_are_free() -> None:
     assert gang_started(*elastic, held=held, nodes=nodes, others=(leaves,)) == ["a"]
 
 
+def test_one_more_pod_in_the_gang_does_not_keep_it_from_its_places() -> None:
+    """It came after GPUs were held for as many pods as the gang has by its own words."""
+    waits, held = [of_gang(f"g{number}", 8) for number in range(3)], {"g0": "a", "g1": "b"}
+    assert gang_started(*waits, held=held, nodes=[node("a", PAIRS), node("b", PAIRS)]) == ["a", "b"]
+
+
 def test_a_gang_does_not_start_in_two_racks_if_it_requires_one_by_now() -> None:
     """GPUs were held for it before."""
     nodes = racks(PAIRS, r1=1, r2=1)

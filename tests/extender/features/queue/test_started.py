@@ -6,14 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from extender.binding.intents import Conflict, Done, NoAnswer, Nominate, OpenGate, Refused, Reply, Step
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue import started as started_module
 from extender.features.queue.begun import begun_plans
 from extender.features.queue.fate import Fate
+from extender.features.queue.reserved import reserved_plans
 from extender.features.queue.started import RETRY_SECONDS, Ended, StartedUnits
 from extender.planning.planner import Start
-from tests.extender.builders import PAIRS, claim, cluster, gpus, node
+from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from topology.annotations import keys
@@ -29,6 +31,28 @@ def begun(state: ClusterState, *, nominates: bool = True, seconds: float = 0.0) 
     started = StartedUnits(state, LIFE_SECONDS, nominates)
     assert finish(started.begin(Start(unit, placed(state, unit)), seconds))
     return started
+
+
+def test_a_plan_does_not_begin_on_gpus_that_have_been_held_for_others_since_its_search_began() -> None:
+    """Pods may be moving away from some of them."""
+    state = cluster(node("n1", PAIRS), queued("x", 2))
+    (unit,) = read(state).units
+    (place,) = placed(state, unit)
+    state.holds.put("other", Hold("n1", place.gpus, 600.0, is_firm=True))
+    started = StartedUnits(state, LIFE_SECONDS, nominates=True)
+    assert not finish(started.begin(Start(unit, (place,)), 0.0, state.holds.firm(0.0)))
+
+
+def test_a_plan_that_cannot_begin_leaves_what_was_held_before() -> None:
+    """The second pod may not go there any more; the first one keeps its hold."""
+    state = cluster(node("n1", PAIRS), of_gang("a"), of_gang("b"))
+    for name, gpus_held in (("a", 0b11), ("b", 0b1100)):
+        state.holds.put(name, Hold("n1", gpus_held, 600.0, is_firm=True))
+    (start,) = reserved_plans(state, read(state), at())
+    selects = of_gang("b", version=2, node_selector={"x": "y"})
+    state.pods.changed(selects)
+    assert not finish(StartedUnits(state, LIFE_SECONDS, nominates=True).begin(start, 0.0))
+    assert state.holds.firm_of("a", 0.0) == Hold("n1", 0b11, 600.0, is_firm=True)
 
 
 def run(steps: Step[bool], reply: Reply | None = None) -> tuple[Nominate | OpenGate | None, bool]:
