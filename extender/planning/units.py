@@ -32,7 +32,9 @@ class PendingPod:
     @cached_property
     def kind(self) -> Hashable:
         """What is equal of pods that fit on the same nodes."""
-        return self.request, self.node_kind, HostDemand.of(self.pod), self.fallbacks, self.accepted_devices
+        # The selectors of each namespace are evaluated for so long only.
+        devices = self.accepted_devices and (self.pod.metadata.namespace, self.accepted_devices)
+        return self.request, self.node_kind, HostDemand.of(self.pod), self.fallbacks, devices
 
     @property
     def requests(self) -> tuple[GpuRequest, ...]:

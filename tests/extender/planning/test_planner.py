@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,8 +26,8 @@ from extender.planning.planner import (
     plan_units,
 )
 from extender.planning.reservations import Running
-from extender.planning.units import Assignment, Unit
-from tests.extender.builders import cluster, gpus, running
+from extender.planning.units import Assignment, PendingPod, Unit
+from tests.extender.builders import cluster, gpus, pod, running
 from tests.extender.planning.gangs import IN_ONE_RACK, NEAR, gang, placed, places_of, planned_nodes, racks, taken
 from topology.effort import Search, finish
 from topology.request.domains import GroupRequest
@@ -259,3 +260,15 @@ def test_the_laws_of_a_plan(
         if made.reservation and unit.key == made.reservation.owner:
             is_kept = True
             finish(rest.keep(kept))
+
+
+def test_pods_that_accept_the_same_devices_are_of_one_kind_in_their_namespace_alone() -> None:
+    """The selectors of each namespace are evaluated for so long only: those of another one may still find a place."""
+
+    def kind(namespace: str, devices: Hashable) -> Hashable:
+        item = pod("p")
+        item = msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, namespace=namespace))
+        return PendingPod(item, GpuRequest.plain(1), accepted_devices=devices).kind
+
+    assert kind("a", ("selector",)) != kind("b", ("selector",))
+    assert kind("a", ()) == kind("b", ())
