@@ -62,6 +62,11 @@ class MovePlan:
         return _cost(pod for pod, _ in self.moves)
 
     @property
+    def gpus(self) -> int:
+        """The GPUs that it makes room for: of an elastic gang perhaps fewer than all."""
+        return sum(target.gpus.bit_count() for target in self.targets)
+
+    @property
     def nodes(self) -> list[str]:
         """The nodes that pods leave, in alphabetical order."""
         return sorted({pod.node for pod, _ in self.moves})
@@ -133,7 +138,7 @@ def plan_moves_for_gang(
         places: The nodes where the gang may go, and where they stand.
         gang: The gang without room.
         movable: Pods that may move. Those with as many GPUs as the largest member, or more, are left out.
-        worth_gpu_seconds: What it is worth that the gang starts now.
+        worth_gpu_seconds: What it is worth that all of the gang starts now; a part of it is worth its share.
         may_go_together: Whether nothing else forbids to evict all of these at one time.
 
     """
@@ -151,13 +156,13 @@ def plan_moves_for_gang(
         rest = [staying for staying in leaving if staying is not pod]
         if (yield from _room(nodes, places, gang, rest)):
             leaving = rest
-    is_worth_it = leaving and _cost(leaving) <= worth_gpu_seconds
-    if not is_worth_it or len(leaving) > MOST_MOVES_FOR_GANG or not may_go_together(leaving):
+    if not leaving or len(leaving) > MOST_MOVES_FOR_GANG or not may_go_together(leaving):
         return None
     later = yield from _without(nodes, leaving)
     targets = yield from place_unit(later, places, gang, enters=True)
     moves = yield from _new_places(later, leaving)
-    return MovePlan(targets, moves) if targets and moves else None
+    made = MovePlan(targets, moves) if targets and moves else None
+    return made if made and made.cost_gpu_seconds <= worth_gpu_seconds * made.gpus / gang.gpus else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,15 +246,15 @@ def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | N
     except RequestError:
         return False
     return (
-        (is_alone(context) if group is None else _is_same_but_for_size(context.group, group))
+        (is_alone(context) if group is None else _is_same_but_for_numbers(context.group, group))
         and context.request == target.request
         and is_plain(waiting.pod, with_claims=waiting.claimed is not None)
     )
 
 
-def _is_same_but_for_size(group: GroupRequest | None, planned: GroupRequest) -> bool:
-    """Whether both ask the same; the size may differ, because not every member states it."""
-    return group is not None and replace(group, size=None) == replace(planned, size=None)
+def _is_same_but_for_numbers(group: GroupRequest | None, planned: GroupRequest) -> bool:
+    """Whether both ask the same; size and least size may differ, because not every member states them."""
+    return group is not None and replace(group, size=None, least=None) == replace(planned, size=None, least=None)
 
 
 def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:

@@ -169,9 +169,13 @@ class Moves(Feature):
 
     def nodes_as_planned(self, now: Instant, key: str, room: RoomPlan | None = None) -> PlannedNodes:
         """Return the nodes without what is held for others, and without what the queue keeps for another gang."""
-        taken = on_their_way(self.state, now, room.uids | room.keys_of_moved if room else ())
+        own = room.uids | room.keys_of_moved if room else frozenset[str]()
+        taken, firm = on_their_way(self.state, now, own), self.state.holds.firm(now.monotonic)
         for node, held in self.queue.kept(key).items():
-            taken[node] = taken.get(node, NOTHING) + Held(held.gpus, held.shares)
+            gpus = held.gpus  # but for what a plan keeps that was being made when this was held for the room
+            for hold in (hold for uid, hold in firm.get(node, {}).items() if uid in own):
+                gpus &= ~hold.gpus
+            taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
         return PlannedNodes(NodesOfCluster(self.state), taken)
 
     def _stand_by(self) -> None:

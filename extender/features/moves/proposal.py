@@ -122,7 +122,10 @@ def propose(
         plan = finish(plan_moves(nodes, unit.members[0], movable.pods, gain, may_go))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})
-    return proposal.model_copy(update=_targets(pod, gang, plan.targets) | _moves(plan)) if plan else proposal
+    if plan is None:
+        return proposal
+    worth = {"gain_gpu_seconds": gain * plan.gpus / unit.gpus}
+    return proposal.model_copy(update=_targets(pod, gang, plan.targets) | _moves(plan) | worth)
 
 
 def _problem(pod: GpuPod, context: PodContext, gang: Unit | None) -> str | None:

@@ -35,7 +35,8 @@ def worthwhile_plan(
     """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds."""
     largest = max(member.gpus for member in unit.members)
     wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
-    gain = unit.gpus * min(wait, MOST_WAIT_SECONDS)
+    seconds = min(wait, MOST_WAIT_SECONDS)
+    gain = unit.gpus * seconds
     budgets_of = BudgetsOfPods(state.budgets)
 
     def why_not(candidate: GpuPod) -> Stays | None:
@@ -58,4 +59,4 @@ def worthwhile_plan(
     else:
         moves = plan_moves(nodes, unit.members[0], movable.pods, gain, may_go)
     plan = yield from state.effort.bounded_steps(moves)
-    return None if plan is None else (plan, gain)
+    return None if plan is None else (plan, plan.gpus * seconds)

@@ -19,6 +19,7 @@ from extender.features.moves.feature import Moves
 from extender.features.moves.limits import RecordedMove
 from extender.features.moves.settings import MovesSettings
 from extender.kubernetes.evictor import EVICTED
+from extender.planning.reservations import Reservation
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
 from topology.annotations import keys
 
@@ -113,6 +114,17 @@ async def test_the_queue_keeps_no_other_gpus_for_a_gang_for_which_pods_move() ->
     await site.tick()
     assert site.moves.plans
     assert not site.queue.turns.kept()
+
+
+async def test_what_the_queue_has_kept_of_a_target_by_an_older_plan_ends_no_moves() -> None:
+    """Its plan was being made while the GPUs were reserved."""
+    site = gang_without_room()
+    await until_begun(site)
+    await site.tick()
+    targets = site.moves.plans[0].plan.targets[:1]
+    site.queue.turns.reservation = Reservation("another gang", "default", targets, None)
+    await site.moves.round()
+    assert (len(site.moves.plans), site.outcomes["move_plans changed"]) == (1, 0)
 
 
 async def test_every_pod_of_a_gang_says_who_moves_for_it() -> None:

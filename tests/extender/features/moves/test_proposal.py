@@ -10,7 +10,7 @@ from extender.features.moves.settings import MovesSettings
 from extender.features.queue.waiting import gang_of
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
 from tests.extender.features.moves.test_movable import movable, pod_of
-from tests.extender.features.queue.queued import of_gang
+from tests.extender.features.queue.queued import of_gang, queued
 from topology.annotations import keys
 
 NEEDS_NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
@@ -63,6 +63,15 @@ def test_a_gang_of_the_queue_gets_room_as_a_whole() -> None:
     assert sorted(place.node for place in made.gang) == ["a", "c"]
     assert [(move.name, move.to_node) for move in made.moves] == [("a0", "b")]
     assert "wait as a whole" in (proposed(cluster(*busy, of_gang("g-0", 8)), "g-0").problem or "")
+
+
+def test_room_for_a_part_of_an_elastic_gang_is_worth_its_part() -> None:
+    """One of three members would start, for five minutes; that is worth less than the ten minutes that the move costs."""
+    wants = {**NEEDS_NVLINK, keys.GROUP: "g", keys.GROUP_SIZE: "3", keys.GROUP_MIN: "1", keys.GANG: "required"}
+    waits = [queued(f"m{number}", 2, wants=wants) for number in range(3)]
+    assert proposed(fragmented(*waits), "m0", wait_seconds=300.0).node is None
+    made = proposed(fragmented(*waits), "m0")
+    assert (len(made.gang), made.gain_gpu_seconds) == (1, 7200.0)
 
 
 def test_room_is_made_for_single_pods_with_whole_gpus_that_wait() -> None:
