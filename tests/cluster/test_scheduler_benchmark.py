@@ -21,7 +21,9 @@ def little_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measure(binaries: Path, *load: str) -> Any:
     """Return the document of a measurement."""
-    return json.loads(run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries), "-o", "json").stdout)
+    done = run("benchmarks", "scheduler", *load, "--kube-bin", str(binaries), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_schedules_with_our_extender_with_a_trivial_one_and_with_none(binaries: Path) -> None:
