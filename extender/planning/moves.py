@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from itertools import chain, combinations
 from typing import Final
 
@@ -28,6 +29,8 @@ TRIED_FOR_GANG: Final = 16
 """Pods in the way of a gang, at most. The search tries of each whether it can stay."""
 TRIED: Final = 256
 """Sets of pods for which new places are looked for, the cheapest first."""
+COLLECTED: Final = 4 * TRIED
+"""Sets before the dearest are dropped: to rank so many takes a millisecond or two, and a fleet has hundreds of thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,19 @@ class _Candidate:
     def node(self) -> str:
         return self.pods[0].node
 
-    @property
-    def rank(self) -> tuple[float, int, float, str]:
-        """The least cost first, then the fewest GPUs, then the best placement."""
-        gpus = sum(pod.gpus.bit_count() for pod in self.pods)
-        return _cost(self.pods), gpus, -self.score, self.node
+
+def plan_room(
+    nodes: PlannedNodes,
+    places_of: Callable[[Unit], Places],
+    unit: Unit,
+    movable: Iterable[MovablePod],
+    worth_gpu_seconds: float,
+    may_go_together: Callable[[Sequence[MovablePod]], bool],
+) -> Search[MovePlan | None]:
+    """Return a plan that makes room for a pod or a gang; see `plan_moves` and `plan_moves_for_gang`."""
+    if unit.is_gang:
+        return plan_moves_for_gang(nodes, places_of(unit), unit, movable, worth_gpu_seconds, may_go_together)
+    return plan_moves(nodes, unit.members[0], movable, worth_gpu_seconds, may_go_together)
 
 
 def plan_moves(
@@ -107,12 +118,7 @@ def plan_moves(
         may_go_together: Whether nothing else forbids to evict all of these at one time.
 
     """
-    candidates = list[_Candidate]()
-    for node, pods in _by_node(movable, waiting).items():
-        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
-        candidates += yield from _candidates(nodes, node, within, waiting.request, may_go_together)
-        yield
-    for candidate in sorted(candidates, key=lambda candidate: candidate.rank)[:TRIED]:
+    for candidate in (yield from _cheapest(nodes, waiting, movable, worth_gpu_seconds, may_go_together)):
         plan = yield from _placed(nodes, waiting, candidate)
         if plan is not None:
             return plan
@@ -143,14 +149,8 @@ def plan_moves_for_gang(
 
     """
     largest = max(gang.members, key=lambda member: member.gpus)
-    cheapest = list[_Candidate]()
-    for node, pods in _by_node(movable, largest).items():
-        if node in places:
-            within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
-            candidates = yield from _candidates(nodes, node, within, largest.request, may_go_together)
-            cheapest += sorted(candidates, key=lambda candidate: candidate.rank)[:1]
-            yield
-    cheapest = sorted(cheapest, key=lambda candidate: candidate.rank)[:TRIED]
+    there = (pod for pod in movable if pod.node in places)
+    cheapest = yield from _cheapest(nodes, largest, there, worth_gpu_seconds, may_go_together, of_node=1)
     leaving = yield from _in_the_way(nodes, places, gang, cheapest)
     for pod in sorted(leaving, key=lambda pod: -pod.cost_gpu_seconds):
         rest = [staying for staying in leaving if staying is not pod]
@@ -204,6 +204,26 @@ def _by_node(movable: Iterable[MovablePod], waiting: PendingPod) -> dict[str, li
 def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
     cheapest = sorted(pods, key=lambda pod: (pod.cost_gpu_seconds, pod.gpus.bit_count(), pod.gpus))[:CHEAPEST]
     return chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1))
+
+
+def _cheapest(
+    nodes: PlannedNodes,
+    waiting: PendingPod,
+    movable: Iterable[MovablePod],
+    worth_gpu_seconds: float,
+    may_go_together: Callable[[Sequence[MovablePod]], bool],
+    of_node: int | None = None,
+) -> Search[list[_Candidate]]:
+    """Return the best candidates of all nodes in their order, at most `TRIED`, and `of_node` of each node; `None`: all."""
+    best = list[_Candidate]()
+    for node, pods in _by_node(movable, waiting).items():
+        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
+        candidates = yield from _candidates(nodes, node, within, waiting.request, may_go_together)
+        best += sorted(candidates, key=_rank)[:of_node]
+        if len(best) > COLLECTED:
+            best = nsmallest(TRIED, best, key=_rank)
+        yield
+    return nsmallest(TRIED, best, key=_rank)
 
 
 def _candidates(
@@ -294,6 +314,12 @@ def _new_places(
 def _assigned(nodes: PlannedNodes, wanted: PendingPod, among: frozenset[str] | None) -> Search[Assignment | None]:
     place = yield from nodes.place(wanted.pod, wanted.request, wanted.avoided, among=among)
     return Assignment(wanted.pod, wanted.request, *place) if place else None
+
+
+def _rank(candidate: _Candidate) -> tuple[float, int, float, str]:
+    """Return a key: the least cost first, then the fewest GPUs, then the best placement."""
+    gpus = sum(pod.gpus.bit_count() for pod in candidate.pods)
+    return _cost(candidate.pods), gpus, -candidate.score, candidate.node
 
 
 def _cost(pods: Iterable[MovablePod]) -> float:

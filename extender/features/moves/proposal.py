@@ -15,7 +15,7 @@ from extender.features.moves.settings import MovesSettings
 from extender.inspect.inspection import Answer
 from extender.kit.clock import Instant
 from extender.planning.gangs import place_unit
-from extender.planning.moves import MovePlan, plan_moves, plan_moves_for_gang
+from extender.planning.moves import MovePlan, plan_room
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import NodesOfCluster, PlacesOfUnits, on_their_way
 from extender.planning.units import Assignment, PendingPod, Unit
@@ -109,17 +109,13 @@ def propose(
     if problem := _problem(pod, context, gang):
         return proposal.model_copy(update={"problem": problem})
     unit = gang or Unit.alone(PendingPod(pod.pod, context.request, tuple(context.away(state))))
-    nodes, places = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), PlacesOfUnits(state)(unit)
-    if targets := finish(place_unit(nodes, places, unit, enters=True)):
+    nodes, places_of = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), PlacesOfUnits(state)
+    if targets := finish(place_unit(nodes, places_of(unit), unit, enters=True)):
         return proposal.model_copy(update=_targets(pod, gang, targets))
     gain = unit.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets_of = BudgetsOfPods(state.budgets)
     movable = finish(movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs))
-    may_go = partial(may_go_together, budgets_of)
-    if gang:
-        plan = finish(plan_moves_for_gang(nodes, places, gang, movable.pods, gain, may_go))
-    else:
-        plan = finish(plan_moves(nodes, unit.members[0], movable.pods, gain, may_go))
+    plan = finish(plan_room(nodes, places_of, unit, movable.pods, gain, partial(may_go_together, budgets_of)))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})
     if plan is None:

@@ -12,7 +12,7 @@ from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderW
 from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
-from extender.planning.moves import MovablePod, MovePlan, plan_moves, plan_moves_for_gang
+from extender.planning.moves import MovablePod, MovePlan, plan_room
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import PlacesOfUnits
 from extender.planning.units import Unit
@@ -53,10 +53,6 @@ def worthwhile_plan(
             moving, unit.namespace, now.monotonic, under_way
         )
 
-    if unit.is_gang:
-        places = PlacesOfUnits(state)(unit)
-        moves = plan_moves_for_gang(nodes, places, unit, movable.pods, gain, may_go)
-    else:
-        moves = plan_moves(nodes, unit.members[0], movable.pods, gain, may_go)
+    moves = plan_room(nodes, PlacesOfUnits(state), unit, movable.pods, gain, may_go)
     plan = yield from state.effort.bounded_steps(moves)
     return None if plan is None else (plan, plan.gpus * seconds)

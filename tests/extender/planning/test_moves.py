@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
+from extender.planning import moves as moves_module
 from extender.planning.moves import (
     DECIDED_AT_ONCE,
     MOST_MOVES,
@@ -172,6 +174,18 @@ def test_sets_of_pods_that_may_not_go_together_end_steps_as_well() -> None:
     in_steps = [0, *(len(looked_at) for _ in steps)]
     assert max(later - before for before, later in pairwise(in_steps)) == DECIDED_AT_ONCE
     assert len(looked_at) == 8 + 28
+
+
+def test_the_dearest_sets_are_dropped_meanwhile_and_the_plan_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet has more sets than can be ranked in one step."""
+    names = [f"n{number}" for number in range(20)]
+    state = cluster(*(node(name, PAIRS) for name in names), *(on(name, name, 0) for name in names))
+    pods = [movable(name, name, 0, cost=(7 * number + 5) % 20) for number, name in enumerate(names)]
+    before = plan(state, pending("w", 8), *pods)
+    monkeypatch.setattr(moves_module, "TRIED", 2)
+    monkeypatch.setattr(moves_module, "COLLECTED", 4)
+    assert before and plan(state, pending("w", 8), *pods) == before
+    assert before.cost_gpu_seconds == 0
 
 
 def test_gpus_are_given_once() -> None:
