@@ -19,7 +19,7 @@ from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue import events
 from extender.features.queue.endings import Ending, of_gang, of_stranded, priority, witnesses
-from extender.features.queue.half_gangs import HalfGang
+from extender.features.queue.half_gangs import HalfGang, is_on_its_way
 from extender.features.queue.series import EVICTIONS
 from extender.kit.backoff import Backoff, Pauses
 from extender.kubernetes.events import PodName
@@ -90,9 +90,8 @@ class QueueEvictions:
         for ending in endings:
             is_half = await self.driver.drive(_all_unbound(witnesses(gang)), self.driver.deadline())
             planned = self.under_way()
-            now, firm_of = self.driver.now(), self.state.holds.firm_of
-            has_place = any(pod.uid in planned or (pod.is_gated and firm_of(pod.uid, now)) for pod in gang.unbound)
-            if not is_half or has_place:
+            now = self.driver.now()
+            if not is_half or any(is_on_its_way(self.state, pod, planned, now) for pod in gang.unbound):
                 return
             if gang.key != self._ending:
                 self._ending = gang.key

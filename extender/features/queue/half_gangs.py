@@ -68,9 +68,7 @@ class HalfGangs:
             if group is None or not group.is_gang:
                 continue
             key = key_of(pod.pod, group)
-            # Another replica may plan it, or others move for it.
-            has_place = self.state.claimed_on(pod.uid) or self.state.holds.firm_of(pod.uid, now)
-            if pod.uid in planned or (pod.is_gated and has_place):
+            if is_on_its_way(self.state, pod, planned, now):
                 halves[key] = None
             elif key not in halves:  # once for a gang, however many of its members wait
                 halves[key] = self._half(key, pod)
@@ -88,6 +86,13 @@ class HalfGangs:
             return None
         unbound = tuple(member for member in members if member.has_plan_gate or (_is_sent(member) and member.is_alive))
         return HalfGang(key, needed, bound, unbound)
+
+
+def is_on_its_way(state: ClusterState, pod: GpuPod, planned: Container[str], now: float) -> bool:
+    """Whether a member that waits has a place: by a plan of this replica or of another one, or because others move for it."""
+    if pod.uid in planned:
+        return True
+    return pod.is_gated and bool(state.claimed_on(pod.uid) or state.holds.firm_of(pod.uid, now))
 
 
 def _is_sent(pod: GpuPod) -> bool:
