@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -21,20 +22,30 @@ PRELOADED = ("extender.web.command", "extender.features.configuration", "extende
 _LONGEST_REQUEST = 1 << 20
 
 
-class _Child:
+class Child:
     """A forked process, for its supervisor."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._has_ended = False
+        self._turn = threading.Lock()
 
     def send_signal(self, number: int) -> None:
-        os.kill(self._pid, number)
+        """Send it a signal, unless it has ended: its PID may be another process's by then."""
+        with self._turn:
+            if not self._has_ended:
+                os.kill(self._pid, number)
 
     def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        """Wait for its end; the status is negative after a signal."""
+        os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        with self._turn:
+            self._has_ended = True
+            return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 def serve(owner: socket.socket) -> Callable[[], object]:
@@ -66,7 +77,7 @@ def _begin(request: Any, orders: int, status: int, log: int) -> Callable[[], obj
     if pid == 0:
         os.close(status)
         return lambda: _run(request)
-    return lambda: os.write(status, str(supervise(_Child(pid), request["folder"])).encode())
+    return lambda: os.write(status, str(supervise(Child(pid), request["folder"])).encode())
 
 
 def _run(request: Any) -> None:

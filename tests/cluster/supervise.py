@@ -3,10 +3,10 @@
 Usage: supervise.py STATE_FOLDER [--in PID] PROGRAM [ARGUMENT...], with a pipe from the owner as standard input.
 
 - A byte on the pipe is a signal for the program: `!` asks it to end (SIGTERM), after which the pipe stays open until it has;
-  `s` and `c` stop it and let it go on (SIGSTOP, SIGCONT).
+  `s` and `c` stop it and let it go on (SIGSTOP, SIGCONT); `k` kills it (SIGKILL), and after its end the whole group.
 - The end of the pipe means that the owner died, be it by SIGKILL: the program is killed at once and the state
   folder removed. Only a pipe tells this on every system, in every thread, and without a race at the start.
-- The program shares this process's group, so one signal to the group reaches both.
+- The program shares this process's group, so one signal to the group reaches both, and what the program has started.
 - With `--in` the program starts in the mount, network and PID namespaces of that process, and ends with the last.
 """
 
@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-SIGNALS = {b"!": signal.SIGTERM, b"s": signal.SIGSTOP, b"c": signal.SIGCONT}
+SIGNALS = {b"!": signal.SIGTERM, b"s": signal.SIGSTOP, b"c": signal.SIGCONT, b"k": signal.SIGKILL}
 
 
 def main(state_folder: str, *command: str) -> int:
@@ -50,10 +50,12 @@ class Program(Protocol):
 
 def supervise(program: Program, state_folder: str) -> int:
     """Obey the owner until the program ends, and return its exit status, as a shell would report it."""
-    orphaned = threading.Event()
+    orphaned, killed = threading.Event(), threading.Event()
 
     def obey_owner() -> None:
         while order := os.read(sys.stdin.fileno(), 1):
+            if SIGNALS[order] == signal.SIGKILL:
+                killed.set()
             program.send_signal(SIGNALS[order])
         orphaned.set()
         program.kill()
@@ -62,6 +64,8 @@ def supervise(program: Program, state_folder: str) -> int:
     status = program.wait()
     if orphaned.is_set():
         shutil.rmtree(state_folder, ignore_errors=True)
+    if killed.is_set():
+        os.killpg(0, signal.SIGKILL)
     return status if status >= 0 else 128 - status
 
 

@@ -1,12 +1,14 @@
 """A component ends when it is told to, whatever it thinks of that, and its log says what it did."""
 
 import gc
+import socket
 import sys
 import weakref
 from pathlib import Path
 
 import pytest
 
+from benchmarks.processes.process import free_port
 from tests.cluster.component import Component, StartFailed
 from tests.cluster.polling import eventually
 
@@ -14,6 +16,13 @@ NOWHERE = "http://127.0.0.1:1/"
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 )
+LARGE = """
+import socket, time
+memory = b"x" * (200 << 20)
+server = socket.create_server(("127.0.0.1", {port}))
+print("listening", flush=True)
+time.sleep(600)
+"""
 BROKEN = "raise SystemExit('no such flag')"
 
 
@@ -63,6 +72,18 @@ def test_a_program_that_nobody_refers_to_runs_on(tmp_path: Path) -> None:
     del running
     gc.collect()
     assert started() is None
+
+
+def test_a_killed_program_leaves_its_port_to_the_next_start(tmp_path: Path) -> None:
+    """It is gone when the kill returns, however long the kernel takes to get its memory back."""
+    port = free_port()
+    large = python(LARGE.format(port=port), tmp_path)
+    for starts in range(1, 4):
+        large.start()
+        eventually(lambda: large.log_tail().count("listening") == starts)  # noqa: B023 - awaited here
+        large.kill()
+        with socket.create_server(("127.0.0.1", port)):
+            pass
 
 
 def start_until_it_said(talker: Component, everything: str) -> None:

@@ -14,12 +14,14 @@ import pytest
 
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from tests.cluster.extender_process import PROGRAM
+from tests.cluster.fork_server import Child
 from tests.cluster.forked import Forked, fork_server
 from tests.cluster.polling import eventually
 
 OWNER = """
 import sys, time
 from pathlib import Path
+from tests.cluster.fork_server import Child
 from tests.cluster.forked import fork_server
 
 folder = Path(sys.argv[1])
@@ -85,6 +87,13 @@ def test_program_can_be_killed_at_once(tmp_path: Path) -> None:
         with running([str(PROGRAM), "--version"], tmp_path) as forked:
             os.killpg(forked.pid, signal.SIGKILL)
             assert forked.wait(60) == -signal.SIGKILL
+
+
+def test_signal_to_a_program_that_has_ended_goes_nowhere() -> None:
+    """Its supervisor hears of its owner's end at any time, and says nothing about that in the program's log."""
+    child = Child(os.posix_spawnp("false", ["false"], os.environ))
+    assert child.wait() == 1
+    child.kill()
 
 
 def test_owner_may_have_more_than_a_thousand_files_open(tmp_path: Path) -> None:
