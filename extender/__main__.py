@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 from extender.kit import collector
 
 
 def main() -> None:
     """Run the command line."""
     collector.put_off()
+    gc.callbacks.append(collector.FreezeAfterLong())
     from extender.web.command import app
 
     app()
