@@ -7,6 +7,7 @@ import pytest
 from tests.cluster.polling import TimedOut, until_none
 from tests.cluster.polling import eventually as eventually_in_threads
 from tests.extender.polling import eventually, until
+from tests.waiting import slowness
 
 
 async def test_a_condition_that_never_holds_is_shown_with_what_it_reads() -> None:
@@ -52,3 +53,16 @@ def test_what_does_not_go_is_shown() -> None:
 
     with pytest.raises(TimedOut, match=r"still \['stuck'\] for: def left"):
         until_none(left, within_seconds=0.05)
+
+
+@pytest.mark.parametrize(("longer", "times"), [(0.5, 1.0), (4.0, 4.0), (100.0, 8.0)])
+def test_a_wait_is_longer_where_other_work_holds_the_cores(longer: float, times: float) -> None:
+    """By as much as a calculation takes longer than it computes, within bounds."""
+    computed = 0.0
+
+    def cpu() -> float:
+        nonlocal computed
+        computed += 0.001
+        return computed
+
+    assert slowness(lambda: longer * computed, cpu) == pytest.approx(times, rel=0.2)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from tests.waiting import account
+from tests.waiting import account, patience
 
 Found = TypeVar("Found")
 
@@ -26,6 +26,7 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
         TimedOut: the time was over first; the text holds the claim and its last answer.
 
     """
+    within_seconds = patience(within_seconds)
     began = asked = time.monotonic()
     while True:
         answer = claim()

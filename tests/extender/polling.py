@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tests.waiting import account
+from tests.waiting import account, patience
 
 T = TypeVar("T")
 
@@ -17,6 +17,7 @@ _GENEROUS_SECONDS = 60.0
 async def until(condition: Callable[[], object], timeout_seconds: float = _GENEROUS_SECONDS) -> None:
     """Return as soon as `condition` holds; raises `TimeoutError`, with what it saw last, when it does not in time."""
     answer: object = None
+    timeout_seconds = patience(timeout_seconds)
     try:
         async with asyncio.timeout(timeout_seconds) as limit:
             while not (answer := condition()):  # noqa: ASYNC110 - what is waited for has no event
@@ -28,6 +29,7 @@ async def until(condition: Callable[[], object], timeout_seconds: float = _GENER
 async def eventually(probe: Callable[[], Awaitable[T]], timeout_seconds: float = _GENEROUS_SECONDS) -> T:
     """Return the first true answer of `probe`; raises `TimeoutError`, with the last answer, when there is none in time."""
     answer: T | None = None
+    timeout_seconds = patience(timeout_seconds)
     try:
         async with asyncio.timeout(timeout_seconds) as limit:
             while not (answer := await probe()):  # noqa: ASYNC110 - nor has this
