@@ -54,6 +54,8 @@ _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 
 _EVICTED = "DisruptionTarget"
 """The condition that eviction, preemption, taints and the kubelet leave."""
+_NEVER = "Never"
+"""The `preemptionPolicy` of a pod that waits for room in any case."""
 _GATED = PodCondition("PodScheduled", "False", "SchedulingGated")
 """The condition of a pod with scheduling gates; it stays until kube-scheduler has tried the pod."""
 
@@ -293,6 +295,7 @@ def lean(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
         scheduling_group=spec.scheduling_group,
         workload_ref=spec.workload_ref,
         overhead=asked.spec.overhead,
+        preemption_policy=None if spec.node_name or may_preempt(pod) else _NEVER,
         termination_grace_period_seconds=spec.termination_grace_period_seconds if may_move else None,
     )
     return Pod(
@@ -322,11 +325,15 @@ def lean(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
 
 
 def lean_with_claims(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
-    """Return the same of a pod with ResourceClaims, with what says which they are, also after it is bound."""
+    """Return the same of a pod with ResourceClaims, with what says which they are, and how long it may take to end."""
     kept, spec = lean(pod, asked, movable), pod.spec
     return msgspec.structs.replace(
         kept,
-        spec=msgspec.structs.replace(kept.spec, resource_claims=spec.resource_claims),
+        spec=msgspec.structs.replace(
+            kept.spec,
+            resource_claims=spec.resource_claims,
+            termination_grace_period_seconds=spec.termination_grace_period_seconds,
+        ),
         status=msgspec.structs.replace(kept.status, resource_claim_statuses=pod.status.resource_claim_statuses),
     )
 
@@ -489,6 +496,11 @@ def expected_seconds_of(pod: Pod) -> float | None:
 def priority_of(pod: Pod) -> int:
     """Return how important a pod is."""
     return pod.spec.priority or 0
+
+
+def may_preempt(pod: Pod) -> bool:
+    """Whether pods of lower priority may end for it."""
+    return pod.spec.preemption_policy != _NEVER
 
 
 def has_ended(pod: Pod) -> bool:

@@ -143,6 +143,8 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     workload_ref: WorkloadReference | None = None
     overhead: dict[str, str | int] | None = None
     """What its runtime takes beside the containers."""
+    preemption_policy: str | None = None
+    """Kept of pods that wait, and only if they never preempt others."""
     node_selector: dict[str, str] | None = None
     """This, and what follows, is kept of pods that wait only, and read where the queue is planned ahead."""
     tolerations: list[Toleration] | None = None
@@ -151,8 +153,9 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_claims: list[PodClaim] | None = None
     volumes: list[Volume] | None = None
     termination_grace_period_seconds: int | None = None
-    """This, and what follows, is kept of pods that may move only."""
+    """Kept of pods with ResourceClaims, and of those that may move."""
     priority_class_name: str | None = None
+    """Kept of pods that may move only."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False):

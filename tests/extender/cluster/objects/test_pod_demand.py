@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.cluster.objects import pod_demand as module
-from extender.cluster.objects.gpu_pods import lean, read_gpu_pod
+from extender.cluster.objects.gpu_pods import lean, lean_with_claims, may_preempt, read_gpu_pod
 from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
 from extender.cluster.objects.pod_demand import MAX_QUANTITIES, asked_by
 from extender.cluster.objects.quantities import cpu_milli
@@ -66,6 +66,23 @@ def test_of_a_running_pod_that_may_move_it_is_kept_where_it_may_go() -> None:
         kept = lean(replace(item, spec=spec, status=status), asked_by(item))
         read_later = kept.spec.node_selector, kept.status.start_time, kept.spec.termination_grace_period_seconds
         assert [part is not None for part in read_later] == 3 * [is_kept]
+
+
+def test_that_a_pod_never_preempts_is_kept_as_long_as_it_waits() -> None:
+    """All other pods may, and nothing is kept of that."""
+    for node, policy, kept in ((None, "Never", "Never"), ("n1", "Never", None), (None, "PreemptLowerPriority", None)):
+        item = pod("p", 1, on=node)
+        item = replace(item, spec=replace(item.spec, preemption_policy=policy))
+        assert lean(item, asked_by(item)).spec.preemption_policy == kept
+        assert may_preempt(item) is (policy != "Never")
+
+
+def test_of_a_pod_with_claims_it_is_kept_how_long_it_may_take_to_end() -> None:
+    """Also after it is bound."""
+    item = pod("p", 0, on="n1")
+    item = replace(item, spec=replace(item.spec, termination_grace_period_seconds=60))
+    kept = [of(item, asked_by(item)).spec.termination_grace_period_seconds for of in (lean_with_claims, lean)]
+    assert kept == [60, None]
 
 
 def test_a_pod_with_any_number_of_quantities_is_read_and_not_remembered() -> None:
