@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from extender.cluster.caches.budgets import Budgets
 from extender.cluster.candidates.groups import Groups
+from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import priority_of
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.ownership.holdings import Holding
@@ -39,13 +39,21 @@ class Cost(NamedTuple):
     """How many of them kube-scheduler did not offer."""
 
 
+class KnownBudgets(Protocol):
+    """What says which budgets have to bear an eviction."""
+
+    def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
+        """Return the budgets of a pod."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Protection:
     """What speaks for pods beside their priority."""
 
     groups: Groups | None = None
     """`None`: there are none."""
-    budgets: Budgets | None = None
+    budgets: KnownBudgets | None = None
     """`None`: we may not read them."""
 
 

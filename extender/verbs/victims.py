@@ -47,13 +47,17 @@ class Candidate:
         need: Counter[str],
         offered: Sequence[str],
         protection: Protection = Protection(),  # noqa: B008
+        spared: Collection[str] = (),
     ) -> None:
-        """Take what `pod` wants of GPUs, what it needs of every resource, the UIDs of those offered, and what protects pods."""
+        """Take what `pod` wants of GPUs, what it needs of every resource, the UIDs of those offered, and what protects pods.
+
+        Pods that are `spared` are not chosen, by UID; those of them that are offered go in any case.
+        """
         self.view = view
         self._request = request
         self._need = need
         self._offered = dict.fromkeys(offered)
-        self._evictable = tuple(held for held in view.holdings if _may_go(held, pod))
+        self._evictable = tuple(held for held in view.holdings if _may_go(held, pod) and held.pod.uid not in spared)
         evictable = {held.pod.uid for held in self._evictable}
         self._in_any_case = frozenset(uid for uid in self._offered if uid not in evictable)
         self._offered_ones = tuple(held for held in self._evictable if held.pod.uid in self._offered)

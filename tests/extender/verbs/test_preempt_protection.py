@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,15 @@ from extender.cluster.objects.kinds import Pod
 from extender.features.configuration import load
 from extender.kubernetes.kube import KubeApi
 from extender.service import Extender
+from extender.verbs.cost import Protection
+from extender.verbs.victims import Candidate
 from extender.verbs.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from tests.extender.builders import PAIRS, budget, claim, cluster, gpus, node, pod
 from tests.extender.polling import eventually
 from tests.extender.serving import serving
 from tests.extender.verbs.pairs import G, asker, decide, guest, machine, members, singles, victims
 from topology.annotations import keys
+from topology.effort import finish
 
 
 def protected(at: int) -> Pod:
@@ -69,6 +73,17 @@ def test_where_budgets_may_not_be_read_kube_schedulers_word_counts() -> None:
     unknown, none = cluster(machine(*guests), *guests), cluster(machine(*guests), *guests, budgets=[])
     assert victims(unknown, asker(), "a", "b") == ["a", "b"]
     assert victims(none, asker(), "a", "b") == ["f", "e"]
+
+
+def test_spared_pods_stay_and_of_these_the_offered_ones_count_as_gone() -> None:
+    """Such as pods that are ending already: with the GPU of one of them, one victim is enough for a pair."""
+    guests = singles(*[0] * 8)
+    state = cluster(machine(*guests), *guests, budgets=[])
+    request = state.request_of(asker()).request
+    for offered, expected in ((("a",), ["a", "b"]), ((), ["g", "h"])):
+        spared = {*"acdef"}
+        search = Candidate(state.views["n1"], asker(), request, Counter(), offered, Protection(), spared).search()
+        assert sorted(finish(search)) == expected
 
 
 def test_a_group_is_not_torn_apart_where_others_will_do() -> None:
