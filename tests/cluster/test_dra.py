@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from extender.features.dra.preemption_events import NOT_PREEMPTED as PREEMPTS_NONE
+from extender.features.dra.preemption_events import PREEMPTED
 from tests.cluster.api import ApiError
 from tests.cluster.binaries import is_oldest
 from tests.cluster.claims import CLAIMS, GPUS, TEMPLATES
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster
-from tests.cluster.objects import PODS, Json
+from tests.cluster.objects import PODS, PRIORITIES, Json, priority_class
 from tests.cluster.planned_claims import (
     FINALIZER,
     OUR_CLASS,
@@ -50,6 +52,9 @@ def cluster(started: GpuCluster) -> Iterator[GpuCluster]:
     """Lend the control plane without nodes and pods."""
     yield started
     sweep_claims(started)
+
+
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 def says_why(cluster: GpuCluster, name: str, words: str) -> bool:
@@ -176,6 +181,40 @@ def test_a_claim_without_a_template_serves_one_pod_after_the_other(cluster: GpuC
     assert cluster.claims("y", "second") == allocations(cluster)["gpus-mine"][1]
     cluster.complete("second")
     eventually(lambda: not cluster.ledger("y").claims and not allocations(cluster))
+
+
+def test_a_pod_of_higher_priority_gets_the_devices_of_a_pod_that_it_preempts(cluster: GpuCluster) -> None:
+    """kube-scheduler preempts none for devices. A budget keeps the other pod, and no device is in two claims at any time."""
+    join(cluster, dra_node("p"))
+    for name, value in (("low", 10), ("high", 1000)):
+        cluster.api.post(PRIORITIES, priority_class(name, value))
+    low, high = claiming("low", 8), claiming("high", 8)
+    for pod in (low, high):
+        pod["spec"]["priorityClassName"] = pod["metadata"]["name"]
+    low["metadata"]["labels"] = {"app": "low"}
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "low"}}}
+    cluster.api.post(BUDGETS, {"metadata": {"name": "low"}, "spec": spec})
+    try:
+        cluster.submit(low)
+        eventually(lambda: cluster.is_running("low"))
+        given = allocations(cluster)["low"]
+        cluster.submit(high)
+        eventually(lambda: any("PodDisruptionBudget" in event["message"] for event in cluster.events(PREEMPTS_NONE)))
+        assert "deletionTimestamp" not in cluster.pod("low")["metadata"]
+        cluster.api.delete(f"{BUDGETS}/low")
+
+        def is_running() -> bool:
+            assert_no_gpu_twice(allocations(cluster))
+            return cluster.is_running("high")
+
+        eventually(is_running)
+        assert allocations(cluster) == {"high": given} and cluster.node_of("high") == "p"
+        assert cluster.claims("p", "high") == given[1]
+        (event,) = (event for event in cluster.events(PREEMPTED) if event["involvedObject"]["name"] == "low")
+        assert event["message"] == "Preempted by default/high on node p"
+    finally:
+        for path in (BUDGETS, f"{PRIORITIES}/low", f"{PRIORITIES}/high"):
+            cluster.api.delete(path)
 
 
 def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:

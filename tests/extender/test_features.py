@@ -113,6 +113,17 @@ async def test_pods_are_read_as_the_moves_are_configured(tmp_path: Path) -> None
     assert extender_with(tmp_path, FEATURES, {}).state.movable == OPTED_IN
 
 
+@pytest.mark.parametrize(("settings", "preempts"), [({}, True), ({"preemption": False}, False)])
+async def test_pods_preempt_others_for_their_claims_unless_that_is_off(
+    tmp_path: Path, settings: dict[str, bool], preempts: bool
+) -> None:
+    """It has a round of its own."""
+    on = {"queue": {"enabled": True}, "dra": {"enabled": True, **settings}}
+    dra = extender_with(tmp_path, FEATURES, on).features.get(Dra)
+    assert dra is not None
+    assert any(item.name == "dra-preemption" for item in dra.rounds()) is preempts
+
+
 async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) -> None:
     """Observers only take note of calls; each feature is first once, and each order is also reversed."""
     without = await answers(extender_with(tmp_path, ()))

@@ -131,6 +131,20 @@ def test_an_extender_that_moves_pods_may_evict_them_watch_budgets_and_read_jobs(
         render("extender.config.moves.enabled=true")
 
 
+def test_an_extender_that_preempts_for_claims_may_evict_pods_and_watch_budgets() -> None:
+    """By default where it allocates claims at all."""
+    queue = ("extender.config.queue.enabled=true", "extender.config.queue.evict=false")
+    dra = (*queue, "extender.config.dra.enabled=true")
+    rights = [
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "watch"]},
+    ]
+    for settings, expected in ((dra, [1, 1]), ((*dra, "extender.config.dra.preemption=false"), [0, 0])):
+        objects = [item for item in yaml.safe_load_all(render(*settings)) if item]
+        rules = [rule for item in objects for rule in item.get("rules") or ()]
+        assert [rules.count(right) for right in rights] == expected
+
+
 def test_only_an_extender_with_a_queue_may_hold_its_lease() -> None:
     """In the namespace that its configuration names, and no other Lease than the one that its code holds."""
     rendered = render("extender.config.queue.enabled=true", namespace="elsewhere")

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.gpu_pods import ClaimedRequest, GpuPod, read_request
 from extender.cluster.objects.kinds import Pod
@@ -150,20 +151,25 @@ class Demands:
 
         `None`: to find out takes longer than a call may.
         """
-        pod, view = self.state.pods.get(uid), self.state.views.get(node)
-        if pod is None or pod.claimed is None or view is None:
+        view = self.state.views.get(node)
+        return True if view is None else self.fits_on(uid, view, view.shape.free, alternative)
+
+    def fits_on(self, uid: str, view: NodeView, free: int, alternative: int) -> bool | None:
+        """Return the same as if these GPUs of the node were free, as a mask over positions."""
+        pod, node = self.state.pods.get(uid), view.name
+        if pod is None or pod.claimed is None:
             return True
         try:
             devices = self.of(pod.pod).alternatives[alternative]
         except (RequestError, IndexError):
             return False
-        free = {uuid for position, uuid in enumerate(view.devices) if view.shape.free >> position & 1}
+        uuids_free = {uuid for position, uuid in enumerate(view.devices) if free >> position & 1}
         sets = self._kept_sets(devices, node)
         if sets is None:
             if self._steps[pod.key[0]] >= STEPS:
                 return False
             sets = self._look_for_sets(devices, node, pod.key[0])
-        return None if sets is None else any(free <= uuids for uuids in sets)
+        return None if sets is None else any(uuids_free <= uuids for uuids in sets)
 
     def renew_allowances(self) -> None:
         """Let the selectors of all namespaces be evaluated again."""

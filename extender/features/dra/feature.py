@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from extender.binding.driver import Driver
 from extender.cluster.objects.devices import ResourceClaim
+from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.core.feature import Core, Feature
 from extender.core.openings import Openings
@@ -22,9 +23,13 @@ from extender.features.dra.allocations import AllocationOutcome, Allocations
 from extender.features.dra.caches import ClaimCache, SliceCache, names_of_claims
 from extender.features.dra.demands import Demands
 from extender.features.dra.guard import DraGuard
+from extender.features.dra.preemption import ROUND_SECONDS as PREEMPTION_SECONDS
+from extender.features.dra.preemption import Preemptions
+from extender.features.dra.preemption_events import PREEMPTIONS, VICTIMS
 from extender.features.dra.requests import is_ours, kept
 from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
+from extender.inspect.notes import PodNote
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
 from extender.kit.fair_table import FairTable
@@ -67,7 +72,7 @@ class Dra(Feature):
 
     name = "dra"
     section = DraSettings
-    declarations = (ALLOCATIONS, *GAUGES)
+    declarations = (ALLOCATIONS, PREEMPTIONS, VICTIMS, *GAUGES)
 
     state: ClusterState
     driver: Driver
@@ -79,6 +84,8 @@ class Dra(Feature):
     reserved_classes: Sequence[str]
     demands: Demands = field(init=False)
     allocations: Allocations = field(init=False)
+    preemptions: Preemptions | None = None
+    """`None`: no pod ends for another."""
     _unreserved: dict[str, tuple[str, str]] = field(default_factory=dict)
     """UID of each claim of ours with an allocation that is reserved for no pod → namespace and UID of its pod."""
     _marked: FairTable[str, str] = field(default_factory=lambda: FairTable(MARKED))
@@ -121,7 +128,7 @@ class Dra(Feature):
             return None
         load_library()
         guard = DraGuard(core.watching.api.send, core.config.agents.namespace, is_needed=not settings.unguarded)
-        return cls(
+        feature = cls(
             core.state,
             core.driver,
             core.clock,
@@ -131,18 +138,37 @@ class Dra(Feature):
             core.openings,
             settings.reserved_classes,
         )
+        if settings.preemption:
+            feature.preemptions = Preemptions(
+                core.state,
+                feature.demands,
+                core.driver,
+                core.watching.api.send,
+                core.clock,
+                core.metrics,
+                core.events,
+                core.queue,
+            )
+        return feature
 
     def rounds(self) -> Iterable[Round]:
-        """Return the check of policy and class, the look for allocations that nobody uses, and that for pods to read again."""
+        """Return the check of policy and class, the looks for unused allocations and for pods to read again, and preemption."""
         yield Round(name=f"{self.name}-guard", work=self.check, every_seconds=self._pause_seconds, at_once=True)
         yield Round(name=self.name, work=self.take_back_unreserved, every_seconds=DEADLINE_SECONDS)
         yield Round(name=f"{self.name}-marks", work=self.let_go_of_idle, every_seconds=DEADLINE_SECONDS)
         yield Round(name=f"{self.name}-selectors", work=self.renew_allowances, every_seconds=ALLOWANCE_SECONDS)
         yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
+        if self.preemptions:
+            yield Round(name=f"{self.name}-preemption", work=self.preemptions.round, every_seconds=PREEMPTION_SECONDS)
 
     def figures(self) -> Figures:
         """Return whether claims are allocated."""
         return {"dra_guarded": self.guard.obstacle is None}
+
+    def note(self, pod: GpuPod) -> PodNote | None:
+        """Return for which pods it waits that end for it, or why none does."""
+        line = self.preemptions.words_of(pod) if self.preemptions else None
+        return PodNote(feature=self.name, line=line) if line else None
 
     async def check(self) -> None:
         """Try the policy, read the class, and read all pods again if that has changed what they may have."""

@@ -137,19 +137,27 @@ class ClaimSite:
         self.world.store.subscribe(self._check)
 
     def create(
-        self, name: str, *counts: int | Sequence[int], config: Sequence[Object] = (), selector: str = ""
+        self,
+        name: str,
+        *counts: int | Sequence[int],
+        config: Sequence[Object] = (),
+        selector: str = "",
+        labels: dict[str, str] | None = None,
+        **more: Any,
     ) -> None:
         """Create a pod behind our gate, and a claim for each count, or for the first of several for which there is room.
 
-        `selector` is that of each request's first count.
+        `selector` is that of each request's first count, and `more` what else the pod's spec has.
         """
         claims = [{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(len(counts))]
         spec = {
             "containers": [{"name": "main", "resources": {}}],
             "schedulingGates": [{"name": keys.PLAN_GATE}],
             "resourceClaims": claims,
+            **more,
         }
-        pod = self.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+        metadata: Object = {"name": name, "labels": labels or {}}
+        pod = self.world.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
         for at, count in enumerate(counts):
             requests = [_request(count, selector)]
@@ -164,12 +172,13 @@ class ClaimSite:
         claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [_request(count, "")]}}}
         self.world.store.create(CLAIMS, "default", claim)
 
-    def create_naming(self, name: str, *claims: str) -> None:
-        """Create a pod behind our gate that names such claims."""
+    def create_naming(self, name: str, *claims: str, **more: Any) -> None:
+        """Create a pod behind our gate that names such claims; `more`: what else its spec has."""
         spec = {
             "containers": [{"name": "main", "resources": {}}],
             "schedulingGates": [{"name": keys.PLAN_GATE}],
             "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
+            **more,
         }
         self.world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
 

@@ -1,0 +1,247 @@
+"""Ends pods of lower priority for pods with claims that find no room, by way of the Eviction API.
+
+The replica that plans the queue does it. All evictions of a preemption are tried before the first one is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.binding.driver import Driver
+from extender.binding.intents import Done, GetPod, Step
+from extender.cluster.candidates.holds import NOTHING
+from extender.cluster.objects.gpu_pods import GpuPod
+from extender.cluster.objects.kinds import Pod
+from extender.cluster.state import ClusterState
+from extender.core.queue_outlook import QueueOutlook
+from extender.features.dra import preemption_events as events
+from extender.features.dra.demands import Demands
+from extender.features.dra.preempting import (
+    DevicePreemption,
+    PreemptionEnd,
+    PreemptionTurns,
+    fate,
+    is_unchanged,
+    reserve,
+    still_to_evict,
+    withdraw,
+)
+from extender.features.dra.victims import DeviceVictims, NoVictims, VictimSearch, fits_without
+from extender.kit.clock import Clock, Instant
+from extender.kit.fair_table import FairTable
+from extender.kit.plain_structlog import structlog
+from extender.kit.turns import in_turns
+from extender.kubernetes.events import EventRecorder, PodName
+from extender.kubernetes.eviction import EvictionOutcome, evict
+from extender.kubernetes.rest import Send
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.planning.units import PendingPod
+from extender.telemetry.metrics import Metrics
+
+ROUND_SECONDS: Final = 0.25
+SEARCH_SECONDS: Final = 1.0
+"""Between two searches for victims."""
+SEARCH_RATIO: Final = 9
+"""Times what a search took, at least: searches cost a tenth of the time, however many pods wait."""
+RETRY_SECONDS: Final = 5.0
+"""Before an eviction is asked for again that was refused after others had been granted."""
+AT_ONCE: Final = 64
+"""Preemptions under way."""
+SETTLED_SECONDS: Final = 5.0
+"""After this replica begins to plan, before it preempts: by then the first plans have shown what fits."""
+REASONS: Final = 10_000
+"""Of pods for which none ends."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Preemptions:
+    """The preemptions of one extender."""
+
+    state: ClusterState
+    demands: Demands
+    driver: Driver
+    send: Send
+    clock: Clock
+    metrics: Metrics
+    recorder: EventRecorder
+    queue: QueueOutlook
+    under_way: dict[str, DevicePreemption] = field(default_factory=dict)
+    """By UID of the waiting pod."""
+    turns: PreemptionTurns = field(init=False)
+    _why_none: FairTable[str, str] = field(default_factory=lambda: FairTable(REASONS))
+    """UID of a waiting pod → why no pod ends for it, as of the last search."""
+    _search_not_before: float | None = None
+    """Monotonic seconds; `None`: this replica does not plan."""
+
+    def __post_init__(self) -> None:
+        """Begin with none."""
+        self.turns = PreemptionTurns(self.state)
+
+    def words_of(self, pod: GpuPod) -> str | None:
+        """Return what there is to say of a pod, `None` if nothing."""
+        if preemption := self.under_way.get(pod.uid):
+            return events.waits_in_words(preemption)
+        why = self._why_none.get(pod.uid)
+        return f"no pod is preempted for it: {why}" if why and pod.awaits_plan else None
+
+    async def round(self) -> None:
+        """Follow the preemptions, evict what is still to be evicted, and begin at most one more."""
+        if not self.state.synced:
+            return
+        if not self.queue.is_here():
+            for preemption in [*self.under_way.values()]:
+                self._end(preemption, PreemptionEnd.STOOD_BY)
+            self._search_not_before = None
+            return
+        if self._search_not_before is None:
+            self._search_not_before = self.clock().monotonic + SETTLED_SECONDS
+        for preemption in [*self.under_way.values()]:
+            if end := fate(self.state, preemption, self.clock().monotonic):
+                self._end(preemption, end)
+            elif self.clock().monotonic >= preemption.not_before:
+                await self._go_on(preemption)
+        if len(self.under_way) < AT_ONCE and self.clock().monotonic >= self._search_not_before:
+            began = self.clock().monotonic
+            await self._begin_one()
+            end_of_search = self.clock().monotonic
+            self._search_not_before = end_of_search + max(SEARCH_SECONDS, SEARCH_RATIO * (end_of_search - began))
+
+    async def _begin_one(self) -> None:
+        """Search victims for the pod whose turn it is, and hold for it what they give back."""
+        now = self.clock()
+        namespaces = {uid: item.victims.target.pod.metadata.namespace for uid, item in self.under_way.items()}
+        waiting = await in_turns(
+            self.turns.next_waiting(self.queue.without_room(), self.queue.gang_of, namespaces, now)
+        )
+        if waiting is None:
+            return
+        uid = waiting.pod.metadata.uid
+        search = VictimSearch(self.state, self.demands, self._nodes(now, uid), waiting, now)
+        victims = await in_turns(self.state.effort.bounded_steps(search.run()))
+        if isinstance(victims, NoVictims):
+            self._in_vain(waiting, victims)
+            return
+        if why := await self._why_not(victims):
+            self._in_vain(waiting, why)
+            return
+        preemption = DevicePreemption.of(victims, self.clock().monotonic)
+        if not (await self._holds_still(preemption) and self._may_reserve(preemption)):
+            return  # the cluster has changed since the search began
+        reserve(self.state, preemption)
+        self.under_way[uid] = preemption
+        self._why_none.pop(uid)
+        self.metrics.count(events.PREEMPTIONS, events.BEGUN)
+        self.recorder.record(events.waits(preemption))
+        log.info("pods are to end for another", pod=_words(waiting.pod), node=preemption.node, victims=_names(victims))
+
+    def _nodes(self, now: Instant, uid: str) -> PlannedNodes:
+        """Return the nodes without what is held or kept for others than one pod."""
+        taken = on_their_way(self.state, now, (uid,))
+        for node, held in self.queue.kept(uid).items():
+            taken[node] = taken.get(node, NOTHING) + held
+        return PlannedNodes(NodesOfCluster(self.state), taken)
+
+    async def _holds_still(self, preemption: DevicePreemption) -> bool:
+        """Whether the waiting pod still fits without these pods, and nothing about them has changed."""
+        nodes = self._nodes(self.clock(), preemption.uid)
+        fits = fits_without(self.state, self.demands, nodes, preemption.victims.target, preemption.gone)
+        is_fitting = await in_turns(self.state.effort.bounded_steps(fits))
+        return is_fitting and is_unchanged(self.state, self.demands, preemption, self.clock())
+
+    def _may_reserve(self, preemption: DevicePreemption) -> bool:
+        """Whether the pod still waits in the queue of this replica, which holds nothing for it."""
+        uid, now = preemption.uid, self.clock().monotonic
+        return (
+            self.queue.is_here()
+            and self.state.holds.firm_of(uid, now) is None
+            and not self.state.claimed_on(uid)
+            and len(still_to_evict(self.state, preemption)) == len(preemption.victims.pods)
+        )
+
+    async def _why_not(self, victims: DeviceVictims) -> str:
+        """Try all evictions without carrying them out; returns why one would be refused, or nothing."""
+        for pod in victims.pods:
+            answer, why = await evict(self.send, PodName.of(pod), dry_run=True)
+            if answer is EvictionOutcome.EVICTED:
+                continue
+            self.metrics.count(events.VICTIMS, answer)
+            reasons = {EvictionOutcome.BUDGET: NoVictims.BUDGETS, EvictionOutcome.GONE: NoVictims.ENDING}
+            return reasons.get(answer, f"a victim cannot be evicted: {why}")
+        return ""
+
+    async def _go_on(self, preemption: DevicePreemption) -> None:
+        """Evict the victims that have not been evicted, each only if the waiting pod still gets its place without it."""
+        if not still_to_evict(self.state, preemption):
+            return
+        metadata = preemption.victims.target.pod.metadata
+        waits = _waits_live(metadata.namespace, metadata.name, metadata.uid)
+        if not await self.driver.drive(waits, self.driver.deadline()):
+            return  # the watch shows what has become of it, or the next round asks again
+        for victim in still_to_evict(self.state, preemption):
+            if not await self._holds_still(preemption):
+                self._end(preemption, PreemptionEnd.CHANGED)
+                return
+            if not self.queue.is_here() or fate(self.state, preemption, self.clock().monotonic):
+                return  # the next round ends it
+            newest = self.state.pods.get(victim.uid)
+            if newest is None or not newest.is_alive:
+                continue
+            if not await self._evict(preemption, newest):
+                return
+
+    async def _evict(self, preemption: DevicePreemption, pod: GpuPod) -> bool:
+        """Evict a pod in the version that was looked at; returns whether to go on with the next one."""
+        name = PodName.of(pod)
+        answer, why = await evict(self.send, name, pod.pod.metadata.resource_version)
+        self.metrics.count(events.VICTIMS, answer)
+        log.info("asked for an eviction", pod="/".join(pod.key), node=pod.node, answer=str(answer), why=why)
+        if answer is EvictionOutcome.EVICTED:
+            preemption.evicted.add(pod.uid)
+            self.recorder.record(events.preempted(name, preemption))
+            return True
+        if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not preemption.evicted:
+            self._end(preemption, PreemptionEnd.REFUSED)
+        preemption.not_before = self.clock().monotonic + RETRY_SECONDS
+        return False
+
+    def _in_vain(self, waiting: PendingPod, why: str) -> None:
+        metadata = waiting.pod.metadata
+        self.turns.in_vain(metadata.uid, self.clock().monotonic)
+        self._why_none.put(metadata.uid, metadata.namespace, str(why))
+        if why not in (NoVictims.NONE, NoVictims.ENDING):
+            self.recorder.record(events.preempts_none(PodName.of_metadata(metadata), str(why)))
+
+    def _end(self, preemption: DevicePreemption, end: PreemptionEnd) -> None:
+        """Follow a preemption no longer."""
+        now = self.clock().monotonic
+        del self.under_way[preemption.uid]
+        withdraw(self.state, preemption, end, now)
+        self.metrics.count(events.PREEMPTIONS, end)
+        pod = _words(preemption.victims.target.pod)
+        log.info("a preemption has ended", pod=pod, outcome=str(end), evicted=len(preemption.evicted))
+        if end in (PreemptionEnd.SERVED, PreemptionEnd.GONE):
+            return
+        self.turns.in_vain(preemption.uid, now)
+        if event := events.given_up(preemption, end):
+            self.recorder.record(event)
+
+
+def _waits_live(namespace: str, name: str, uid: str) -> Step[bool]:
+    """Read a pod live; returns whether it is the same one and waits."""
+    reply = yield GetPod(namespace, name)
+    if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
+        return False
+    pod = reply.value
+    return pod.metadata.uid == uid and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+
+
+def _words(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _names(victims: DeviceVictims) -> list[str]:
+    return ["/".join(pod.key) for pod in victims.pods]

@@ -1,0 +1,249 @@
+"""Chooses the pods that end so that a waiting pod gets devices: kube-scheduler never preempts for devices. No I/O.
+
+The order is that of the `preempt` verb. Budgets hold: no choice goes beyond one, as the API server would refuse the eviction.
+Nodes are searched that promise the cheapest victims. All of a pod's victims are on one node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import nsmallest
+from typing import Final
+
+from extender.cluster.caches.budgets import Budgets
+from extender.cluster.node_view import NodeView
+from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.objects.constraints import may_go
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of
+from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.state import ClusterState
+from extender.features.dra.demands import Demands
+from extender.features.dra.requests import is_ours
+from extender.kit.clock import Instant
+from extender.planning.moves import Leaving, still_fits
+from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
+from extender.planning.units import Assignment, PendingPod
+from extender.verbs.cost import Protection
+from extender.verbs.victims import Candidate
+from topology.effort import Search
+from topology.placement.verdict import Placement
+
+OVERDUE_SECONDS: Final = 60.0
+"""After the grace period of a pod that ends: its GPUs are no longer expected to be free soon."""
+NODES_AT_ONCE: Final = 16
+"""In one step: about a millisecond."""
+SEARCHED: Final = 128
+"""Nodes on which victims are searched at most, those first that promise the cheapest."""
+ENOUGH: Final = 8
+"""Nodes with victims, of which the best is taken."""
+
+
+class NoVictims(StrEnum):
+    """Why no pod ends for a waiting one."""
+
+    NONE = "no pods of lower priority that may be evicted hold the GPUs that it needs"
+    BUDGETS = "a PodDisruptionBudget protects pods that would have to end"
+    ENDING = "pods that are ending make room"
+    UNREAD = "PodDisruptionBudgets cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVictims:
+    """The pods of one node without which a waiting pod fits there."""
+
+    target: Assignment
+    """What the waiting pod gets."""
+    pods: tuple[GpuPod, ...]
+    leaving: tuple[str, ...] = ()
+    """UIDs of pods that are ending already, and whose GPUs it needs, too."""
+    rank: tuple[object, ...] = ()
+    """Less is better: the cost, then the bandwidth, then the age of the victims."""
+
+
+@dataclass(slots=True)
+class SeenBudgets:
+    """Which budgets have to bear the eviction of a pod: each pod is looked up once in a search."""
+
+    budgets: Budgets
+    _of: dict[str, list[PodDisruptionBudget]] = field(default_factory=dict)
+
+    def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
+        """Return them; linear in those of its namespace the first time."""
+        if pod.uid not in self._of:
+            self._of[pod.uid] = self.budgets.of(pod)
+        return self._of[pod.uid]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node where victims may help."""
+
+    promise: tuple[int, int]
+    """The highest priority among them and their number, at least."""
+    view: NodeView
+    leaving: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VictimSearch:
+    """One search, as of one moment.
+
+    Args:
+        state: The cluster.
+        demands: What pods request by claims.
+        nodes: The nodes, without what is held for other pods.
+        waiting: The pod without room.
+        now: This moment.
+
+    """
+
+    state: ClusterState
+    demands: Demands
+    nodes: PlannedNodes
+    waiting: PendingPod
+    now: Instant
+
+    def run(self) -> Search[DeviceVictims | NoVictims]:
+        """Return the best victims, or why there are none."""
+        if not self.state.budgets.known:
+            return NoVictims.UNREAD
+        nodes, helpful, is_protected = list[_Node](), list[DeviceVictims](), False
+        for number, view in enumerate([*self.state.views.values()]):
+            if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
+                yield
+            if (
+                not view.by_claim
+                or view.shape.closed
+                or view.name in self.waiting.avoided
+                or not may_go(self.waiting.pod, view.node)
+            ):
+                continue
+            leaving = tuple(held.pod.uid for held in view.holdings if is_leaving(held.pod, self.now))
+            if leaving and (yield from self._target(view, leaving, ())):
+                return NoVictims.ENDING
+            if node := self._node(view, leaving):
+                nodes.append(node)
+        budgets = SeenBudgets(self.state.budgets)
+        for node in nsmallest(SEARCHED, nodes, key=lambda node: (node.promise, node.view.name)):
+            victims = yield from self._of(node, budgets)
+            if isinstance(victims, DeviceVictims):
+                helpful.append(victims)
+            is_protected |= victims is NoVictims.BUDGETS
+            if len(helpful) >= ENOUGH:
+                break
+        if helpful:
+            return min(helpful, key=lambda victims: victims.rank)
+        return NoVictims.BUDGETS if is_protected else NoVictims.NONE
+
+    def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
+        """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""
+        own, lacking = priority_of(self.waiting.pod), self.waiting.gpus - view.shape.free.bit_count()
+        lower = list[tuple[int, int]]()
+        for held in view.holdings:
+            if held.pod.uid in leaving:
+                lacking -= len(held.gpus)
+            elif (priority := priority_of(held.pod.pod)) < own:
+                lower.append((priority, -len(held.gpus)))
+        for count, (priority, gpus) in enumerate(sorted(lower), start=1):
+            lacking += gpus
+            if lacking <= 0:
+                return _Node((priority, count), view, leaving)
+        return None
+
+    def _may_go(self, pod: GpuPod) -> bool:
+        """Whether a pod may be asked to end: it is not ending, and neither are others that use its claims too important."""
+        if not pod.is_alive or pod.claimed is None:
+            return False
+        own, users = priority_of(self.waiting.pod), map(self.state.pods.get, consumers_of(self.demands, pod))
+        return all(user and user.node == pod.node and priority_of(user.pod) < own for user in users)
+
+    def _of(self, node: _Node, budgets: SeenBudgets) -> Search[DeviceVictims | NoVictims]:
+        """Return the best victims of one node."""
+        waiting, spared, is_protected = self.waiting, set[str](), False
+        for held in node.view.holdings:
+            if priority_of(held.pod.pod) >= priority_of(waiting.pod):
+                continue
+            has_several = len(budgets.of(held.pod.pod.metadata)) > 1  # the API server evicts no such pod
+            is_protected |= has_several
+            if has_several or not self._may_go(held.pod):
+                spared.add(held.pod.uid)
+            yield
+        protection = Protection(self.state.indexes.groups, budgets)
+        candidate = Candidate(
+            node.view, waiting.pod, waiting.request, Counter(), node.leaving, protection, frozenset(spared)
+        )
+        uids = yield from candidate.search()
+        chosen = [self.state.pods.get(uid) for uid in uids if uid not in node.leaving]
+        pods = self._with_consumers(pod for pod in chosen if pod is not None)
+        if not pods or candidate.cost is None:
+            return NoVictims.BUDGETS if is_protected else NoVictims.NONE
+        if candidate.cost.violations:
+            return NoVictims.BUDGETS
+        target = yield from self._target(node.view, node.leaving, pods)
+        if target is None:
+            return NoVictims.NONE
+        bandwidth = target.placement.bandwidth
+        highest = max(priority_of(pod.pod) for pod in pods)
+        ages = (
+            self.now.age_seconds(pod.pod.metadata.creation_timestamp) for pod in pods if priority_of(pod.pod) == highest
+        )
+        rank = candidate.cost, -round(bandwidth.point, 1) if bandwidth else 0.0, max(ages), target.node
+        return DeviceVictims(target, pods, node.leaving, rank)
+
+    def _with_consumers(self, pods: Iterable[GpuPod]) -> tuple[GpuPod, ...]:
+        """Return these pods, and all others that use their claims: a claim is deallocated when nobody uses it any more."""
+        together = dict[str, GpuPod]()
+        for pod in pods:
+            together[pod.uid] = pod
+            users = (self.state.pods.get(uid) for uid in consumers_of(self.demands, pod))
+            together |= {user.uid: user for user in users if user is not None and user.is_alive}
+        return tuple(together.values())
+
+    def _target(self, view: NodeView, leaving: tuple[str, ...], pods: tuple[GpuPod, ...]) -> Search[Assignment | None]:
+        """Return what the waiting pod gets when these are gone, `None`: it does not fit."""
+        gone = {*leaving, *(pod.uid for pod in pods)}
+        decision = self.nodes.decide_after(view.name, freed(view, gone), self.waiting.request)
+        yield
+        if not isinstance(decision, Placement):
+            return None
+        target = Assignment(self.waiting.pod, self.waiting.request, view.name, decision)
+        return target if (yield from fits_without(self.state, self.demands, self.nodes, target, gone)) else None
+
+
+def is_leaving(pod: GpuPod, now: Instant) -> bool:
+    """Whether a pod is ending, and its GPUs are expected to be free soon."""
+    ends_at = pod.pod.metadata.deletion_timestamp  # the end of its grace period
+    return ends_at is not None and not pod.ended and now.age_seconds(ends_at) < OVERDUE_SECONDS
+
+
+def consumers_of(demands: Demands, pod: GpuPod) -> frozenset[str]:
+    """Return the UIDs of the other pods for which the claims of a pod are reserved."""
+    claims = demands.claims.of_pod(pod.pod) or ()
+    users = (user.uid for claim in claims if is_ours(claim) for user in claim.status.reserved_for or ())
+    return frozenset(users) - {pod.uid}
+
+
+def freed(view: NodeView, gone: Iterable[str]) -> int:
+    """Return the GPUs that are free without these pods, as a mask; sick ones are not."""
+    taken, mask = view.taken(), 0
+    for uid in gone:
+        mask |= taken.get(uid, 0)
+    return mask & view.fit
+
+
+def fits_without(
+    state: ClusterState, demands: Demands, nodes: PlannedNodes, target: Assignment, gone: Iterable[str]
+) -> Search[bool]:
+    """Return whether a waiting pod may have exactly its target once these pods are gone."""
+    gone, view, uid = [*gone], state.views.get(target.node), target.pod.metadata.uid
+    if view is None:
+        return False
+    gpus = freed(view, gone)
+    staying = (pod for name in gone if (pod := state.pods.get(name)) and pod.node == target.node and not pod.ended)
+    demand = sum((HostDemand.of(pod.pod) for pod in staying), NO_DEMAND)
+    if not demands.fits_on(uid, view, view.shape.free | gpus, target.request.alternative):
+        return False
+    return (yield from still_fits(nodes, (target,), (Leaving(target.node, gpus, demand),)))

@@ -1,0 +1,130 @@
+"""A pod with claims that finds no room ends pods of lower priority, and gets their devices once these are deallocated."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from extender.features.dra import preempting, preemption
+from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
+
+FULL = frozenset(f"gpu-{number}" for number in range(GPUS))
+
+
+def full_site(**more: Any) -> PreemptionSite:
+    """Return one node whose GPUs a pod of priority 0 has."""
+    site = PreemptionSite()
+    site.running("low", GPUS, **more)
+    return site
+
+
+def test_it_gets_the_devices_of_its_victim_after_their_deallocation_and_not_before() -> None:
+    """A pod that is ending keeps its claim: an allocation by then would give a device to two pods, which the site checks."""
+    site = full_site()
+    site.kubelet_works = False
+    site.create("high", GPUS, priority=100)
+    site.settle()
+    assert site.evicted == ["low"] and site.allocations() == {"low-c0": ("n0", FULL)}
+    assert site.preemptions.words_of(site.waiting("high")) == "waits for 1 victim on n0 to end"
+    site.kubelet_works = True
+    site.settle()
+    assert site.node_of("high") == "n0" and site.allocations() == {"high-c0": ("n0", FULL)}
+    assert not site.preemptions.under_way
+    assert site.recorder.of("Preempted") == [("low", "Preempted by default/high on node n0")]
+    assert site.recorder.of("GPUPodWaitsForVictims") == [("high", "waits for 1 victim on n0 to end")]
+
+
+def test_no_other_pod_takes_what_the_victims_give_back() -> None:
+    """Not even one that would need fewer GPUs, and comes before the waiting pod has its place."""
+    site = full_site()
+    site.kubelet_works = False
+    site.create("high", GPUS, priority=100)
+    site.settle(3)
+    site.create("small", 1, priority=50)
+    site.kubelet_works = True
+    site.settle()
+    assert site.node_of("high") == "n0" and site.node_of("small") is None
+
+
+def test_nobody_ends_for_a_pod_of_equal_priority_or_one_that_never_preempts() -> None:
+    site = full_site()
+    site.create("equal", 1)
+    site.create("never", 1, priority=100, preemptionPolicy="Never")
+    site.settle(8)
+    assert site.evicted == [] and site.node_of("low") == "n0"
+
+
+def test_a_budget_that_the_watch_has_not_shown_yet_keeps_all_victims_and_the_pod_says_so() -> None:
+    """All evictions are tried before the first of them is carried out."""
+    site = PreemptionSite()
+    site.running("free", GPUS // 2)
+    site.running("kept", GPUS // 2, labels={"app": "kept"})
+    site.budget("kept", allowed=0)
+    site.planner.state.budgets.replaced([])
+    site.create("high", GPUS, priority=100)
+    site.settle()
+    why = "no pod is preempted for it: a PodDisruptionBudget protects pods that would have to end"
+    assert site.evicted == [] and site.preemptions.words_of(site.waiting("high")) == why
+    assert ("high", why) in site.recorder.of("GPUPodPreemptsNone")
+
+
+def test_victims_that_do_not_end_in_time_give_the_preemption_up() -> None:
+    """Then nothing is held any more for the pod, which says why."""
+    site = full_site(terminationGracePeriodSeconds=10)
+    site.kubelet_works = False
+    site.create("high", GPUS, priority=100)
+    site.settle(3)
+    assert site.preemptions.under_way and site.planner.state.holds.firm(site.seconds)
+    site.seconds += preempting.MARGIN_SECONDS + 10.0
+    site.settle(1)
+    assert not site.preemptions.under_way and not site.planner.state.holds.firm(site.seconds)
+    assert [note for _, note in site.recorder.of("GPUPodPreemptsNone")] == [
+        "no pod is preempted for it: its victims have not ended in time"
+    ]
+
+
+def test_a_replica_that_no_longer_plans_evicts_nobody_and_holds_nothing() -> None:
+    site = full_site()
+    site.create("high", GPUS, priority=100)
+    site.settle(1)
+    while not site.preemptions.under_way:
+        site.settle(1)
+    site.is_leader = False
+    site.settle()
+    assert site.evicted == [] and not site.preemptions.under_way
+    assert not site.planner.state.holds.firm(site.seconds)
+
+
+def test_nobody_ends_for_a_pod_that_is_gone_by_the_time_of_the_eviction() -> None:
+    """The watch may be behind, so the pod is read live."""
+    site = full_site()
+    site.create("high", GPUS, priority=100)
+    while not site.preemptions.under_way:
+        site.settle(1)
+    site.world.delete("high", 0)
+    asyncio.run(site.preemptions.round())  # the watch has not shown the deletion yet
+    assert site.evicted == [] and site.node_of("low") == "n0"
+
+
+def test_a_pod_that_could_not_run_where_it_preempted_does_not_preempt_on_the_next_node() -> None:
+    """kube-scheduler has a reason that may hold everywhere."""
+    site = PreemptionSite(2)
+    for name in ("low", "low-too"):
+        site.running(name, GPUS)
+    site.unfit = {"n0", "n1"}
+    site.create("high", GPUS, priority=100)
+    site.settle(12)
+    assert site.undone and len(site.evicted) == 1
+
+
+def test_a_replica_that_has_just_begun_to_plan_preempts_nobody() -> None:
+    """Other nodes may be about to be schedulable."""
+    site = full_site()
+    site.is_leader = False
+    site.settle(1)
+    site.create("high", GPUS, priority=100)
+    site.is_leader = True
+    site.settle(int(preemption.SETTLED_SECONDS / 2.0))  # a tick is 2 s
+    assert not site.preemptions.under_way
+    site.settle(2)
+    assert site.preemptions.under_way
