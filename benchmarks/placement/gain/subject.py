@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from benchmarks.placement.traces.files import BadTrace
 from benchmarks.placement.traces.node_types import Assumption, NodeKind, NodeTypes, read_assumptions
 from benchmarks.placement.traces.openb import OpenbTrace
 from benchmarks.placement.traces.snapshot import write_snapshot
+from topology.node.model import NodeTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Subject:
     """What is assumed of nodes without an agent."""
     unwired: tuple[UnwiredNodes, ...] = ()
     """Those of which nothing is published or assumed."""
+    is_uniform: bool = False
+    """Whether the links of each node join any two of its GPUs alike."""
 
 
 @contextmanager
@@ -80,4 +84,9 @@ def subject_of(source: Path, folder: Path) -> Subject:
         pods_of_several=sum(gpus > 1 for gpus in pods),
         assumptions=read_assumptions(folder),
         unwired=tuple(UnwiredNodes(kind, nodes) for kind, nodes in unwired.items()),
+        is_uniform=not unwired and all(_is_uniform(server.topology) for server in servers),
     )
+
+
+def _is_uniform(node: NodeTopology) -> bool:
+    return len({node.label(one, another) for one, another in combinations(range(len(node)), 2)}) <= 1

@@ -84,9 +84,12 @@ def _bandwidth_in_short(answer: GainMeasurement) -> str:
     speed = answer.gain(Measure.GB_PER_S, PRODUCT, STOCK)
     if share is None or speed is None:
         return f"Nothing is known of the gain in bandwidth: {_why_not_measured(answer)}."
-    if min(share.ours, share.theirs) >= UNIFORM_PCT:
+    is_best = min(share.ours, share.theirs) >= UNIFORM_PCT
+    certain = [gain for gain in (speed, share) if gain.is_certain and not (is_best and gain is share)]
+    if not certain and is_best and answer.subject.is_uniform:
         return "Your fleet is uniform: any GPUs of a node are as fast as any others, so there is no gain in bandwidth."
-    certain = [gain for gain in (speed, share) if gain.is_certain]
+    if not certain and is_best:
+        return "No gain in bandwidth: pods like yours get the best of their node from kube-scheduler, too."
     if not certain:
         return f"{_runs(answer.seeds).capitalize()} showed no certain gain in bandwidth."
     had = " and ".join(

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from xml.etree import ElementTree as ET
@@ -25,7 +26,7 @@ from benchmarks.placement.gain.answer import (
 )
 from benchmarks.placement.gain.command import parts_of, what_was_cut
 from benchmarks.placement.gain.drawing import allocation, bandwidth_spread, intervals
-from benchmarks.placement.gain.subject import Subject
+from benchmarks.placement.gain.subject import Subject, opened, subject_of
 from benchmarks.placement.gain.words import (
     RULE_OF_GPUS,
     all_figures,
@@ -47,9 +48,9 @@ from topology.formats.catalog import machine
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def subject(name: str = "mine", wired: int = 4) -> Subject:
+def subject(name: str = "mine", wired: int = 4, *, is_uniform: bool = True) -> Subject:
     """Return a cluster of 4 nodes and 32 GPUs."""
-    return Subject(name, nodes=4, gpus=32, wired_nodes=wired, pods=5, pods_of_several=3)
+    return Subject(name, nodes=4, gpus=32, wired_nodes=wired, pods=5, pods_of_several=3, is_uniform=is_uniform)
 
 
 def rows(policy: str, placed: tuple[float, ...], ratio: float | None = 0.5) -> list[ResultRow]:
@@ -161,10 +162,10 @@ def test_the_page_says_who_chooses_the_gpus() -> None:
     assert "random order" in RULE_OF_GPUS
 
 
-def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18)) -> str:
+def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18), *, is_uniform: bool = True) -> str:
     """Return the verdict on two runs with these parts of the best bandwidth, and as many pods with MostAllocated as placed."""
     runs = rows(PRODUCT, (18, 18), ours) + rows(STOCK, (17, 17), theirs) + rows(MOST_ALLOCATED, placed, theirs)
-    return verdict(GainMeasurement(subject(), runs, 2))
+    return verdict(GainMeasurement(subject(is_uniform=is_uniform), runs, 2))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +193,35 @@ def short(ours: float, theirs: float, placed: tuple[float, ...] = (18, 18)) -> s
 def test_the_verdict_says_what_changes_in_bandwidth(ours: float, theirs: float, words: str) -> None:
     """In words, and a loss as well as a gain."""
     assert words in short(ours, theirs)
+
+
+def test_a_fleet_is_called_uniform_only_if_its_links_are() -> None:
+    """Pods may get the best of their node by chance, or because they are few."""
+    words = short(1.0, 1.0, is_uniform=False)
+    assert words.startswith("No gain in bandwidth: pods like yours get the best of their node from kube-scheduler, too.")
+
+
+def test_faster_nodes_are_a_gain_on_a_fleet_of_uniform_nodes() -> None:
+    """In GB/s: each pod gets the best of its node, and that node is faster."""
+    runs = rows(PRODUCT, (18, 18), 1.0) + rows(STOCK, (18, 18), 1.0)
+    faster = [
+        replace(row, value=300.0) if row.policy == PRODUCT and row.metric == "bandwidth_gb_per_s_mean" else row
+        for row in runs
+    ]
+    assert verdict(GainMeasurement(subject(), faster, 2)).startswith(
+        "Pods of several GPUs get 300.0 instead of 100.0 GB/s."
+    )
+
+
+@pytest.mark.parametrize(("machines", "is_uniform"), [(("hgx-h100", "dgx-a100"), True), (("hgx-h100", "dgx-1v"), False)])
+def test_nodes_are_uniform_if_any_two_gpus_of_each_are_joined_alike(
+    tmp_path: Path, machines: tuple[str, ...], is_uniform: bool
+) -> None:
+    """Nodes may differ from each other."""
+    items = [node(name, 8, {keys.TOPOLOGY: encode_topology(machine(name))}) for name in machines] + [pod("p", 2)]
+    (tmp_path / "now.json").write_text(json.dumps({"kind": "List", "items": items}))
+    with opened(tmp_path / "now.json") as folder:
+        assert subject_of(tmp_path / "now.json", folder).is_uniform is is_uniform
 
 
 @pytest.mark.parametrize(
