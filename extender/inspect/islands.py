@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from extender.cluster.candidates.shape import Shape
 from extender.inspect.fragmentation import nvlink_request
 from topology.node.model import NodeTopology
 from topology.placement.verdict import Placement
-
-SIZES: Final = (16, 8, 4, 2)
-"""Of free islands that are looked for, the largest first."""
 
 
 def islands_of(node: NodeTopology) -> tuple[tuple[int, ...], ...]:
@@ -37,8 +34,12 @@ def has_free_island(shape: Shape, held: int, gpus: int) -> bool:
     return isinstance(free.decide(nvlink_request(gpus)), Placement)
 
 
-def largest_free_island(shape: Shape, held: int) -> int:
-    """Return the largest of `SIZES` for which there is a free island; 1 or 0 where there is none."""
+def largest_free_island(shape: Shape, held: int, islands: Iterable[tuple[int, ...]]) -> int:
+    """Return the largest number of GPUs for which there is a free island; 1 or 0 where there is none.
+
+    `islands` are those of the node: no set of free GPUs is larger than what is free of one.
+    """
     free_gpus = shape.free_gpus & ~held
-    sizes = (size for size in SIZES if size <= free_gpus.bit_count() and has_free_island(shape, held, size))
+    largest = max((sum(free_gpus >> place & 1 for place in island) for island in islands), default=0)
+    sizes = (size for size in range(largest, 1, -1) if has_free_island(shape, held, size))
     return next(sizes, 1 if free_gpus else 0)

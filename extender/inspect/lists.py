@@ -90,7 +90,7 @@ class NodeRow(Answer):
     node: NodeInfo
     islands: Islands
     free_island: int
-    """The largest set of 2, 4, 8 or 16 free GPUs that NVLinks join; 1 or 0 where there is none."""
+    """How many free GPUs NVLinks still join, in the largest set; 1 or 0 where there is none."""
 
 
 class PodRow(Answer):
@@ -152,7 +152,8 @@ def node_rows(state: ClusterState, names: Iterable[str], sight: Sight, now: Inst
     for info, islands in with_islands(state, names, now):
         view = state.views[info.name]
         with state.effort.bounded():
-            largest = largest_free_island(view.shape, held.get(info.name, NOTHING).touched) if view.is_open else 0
+            kept = held.get(info.name, NOTHING).touched
+            largest = largest_free_island(view.shape, kept, islands) if view.is_open else 0
         yield NodeRow(node=sight.node(info), islands=islands, free_island=largest)
 
 
