@@ -141,7 +141,8 @@ def print_pod(explanation: Explanation, form: Form) -> None:
 
 def print_status(status: Status, form: Form) -> None:
     """Print the cluster as a whole, and what needs somebody."""
-    if form.document(status, (f"node/{name}" for finding in status.findings for name in finding.nodes)):
+    troubled = dict.fromkeys(name for finding in status.findings for name in finding.nodes)
+    if form.document(status, (f"node/{name}" for name in troubled)):
         return
     say(
         f"nodes: {status.nodes}; GPUs: {status.gpus}, {status.free} free"
@@ -174,7 +175,8 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
 
 def print_fragmentation(fragmentation: Fragmentation, form: Form) -> None:
     """Print a row for each size of pods."""
-    if form.document(fragmentation, (f"pod/{pod.name}" for room in fragmentation.sizes for pod in room.in_the_way)):
+    in_the_way = dict.fromkeys((pod.namespace, pod.name) for room in fragmentation.sizes for pod in room.in_the_way)
+    if form.document(fragmentation, (f"pod/{name}" for _, name in in_the_way)):
         return
     heads = ("GPUS", "FIT-NOW", "BY-COUNT", "IF-EMPTY", "IN-THE-WAY")
     form.table(heads, map(_room_row, fragmentation.sizes), empty=NO_GPUS)

@@ -17,7 +17,9 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
-from extender.kubectl.form import COLUMNS
+from extender.inspect.fragmentation import Fragmentation, InTheWay, Room
+from extender.kubectl.form import COLUMNS, Form, Output
+from extender.kubectl.output import print_fragmentation
 from tests.extender.plugin import PODS, invoke, plugin
 from tests.extender.serving import served
 from topology.annotations import keys
@@ -125,6 +127,18 @@ async def test_yaml_says_what_json_says_and_name_only_names(tmp_path: Path, verb
             pod.pop("uid", None)  # each time another cluster
     assert as_yaml == as_json
     assert (await plugin(tmp_path, *arguments, "-o", "name")).stdout.splitlines() == names
+
+
+def test_a_pod_that_is_in_the_way_of_several_sizes_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pods of one name in two namespaces are two."""
+    first, second = (InTheWay(namespace=name, name="p", node="n", gpus=1, room=1) for name in "ab")
+    both, one = (first, second), (first,)
+    sizes = (
+        Room(gpus=1, now=0, by_count=0, empty=2, in_the_way=both),
+        Room(gpus=2, now=0, by_count=0, empty=1, in_the_way=one),
+    )
+    print_fragmentation(Fragmentation(sizes=sizes), Form(Output.NAME))
+    assert capsys.readouterr().out.split() == ["pod/p", "pod/p"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
