@@ -60,7 +60,7 @@ class Decision:
             if self.gb_per_s is None
             else f"predicted {self.gb_per_s:.0f} GB/s (the node's best is {self.best_gb_per_s:.0f})"
         )
-        loss = "" if self.loss is None else f"pods to come lose {self.loss:.2f} points"
+        loss = "" if self.loss is None else f"future pods lose {self.loss:.2f} points"
         return "; ".join(filter(None, (f"bound at {self.at:%Y-%m-%dT%H:%M:%SZ}", rate, loss)))
 
     @property
@@ -77,7 +77,7 @@ class Decision:
         loss = (
             ""
             if alternative.loss is None
-            else f"pods to come would lose {_beside(alternative.loss, self.loss, 2, ' points')}"
+            else f"future pods would lose {_beside(alternative.loss, self.loss, 2, ' points')}"
         )
         return "; ".join(filter(None, (f"preferred to {alternative.node}", rate, loss)))
 

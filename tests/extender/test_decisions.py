@@ -167,11 +167,11 @@ def test_a_drawing_of_a_whole_day_is_small() -> None:
         (None, "no other node is known that it fitted on then"),
         (
             Alternative("n2", 119.4, 0.25),
-            "preferred to n2; predicted 119 GB/s (82 less); pods to come would lose 0.25 points (1.25 less)",
+            "preferred to n2; predicted 119 GB/s (82 less); future pods would lose 0.25 points (1.25 less)",
         ),
         (
             Alternative("n2", 201.0, 1.75),
-            "preferred to n2; predicted 201 GB/s (as much); pods to come would lose 1.75 points (0.25 more)",
+            "preferred to n2; predicted 201 GB/s (as much); future pods would lose 1.75 points (0.25 more)",
         ),
         (Alternative("n2", None, None), "preferred to n2"),
     ],
@@ -181,7 +181,7 @@ def test_what_a_choice_was_preferred_to_is_said_in_words(alternative: Alternativ
     found = replace(decision(1), gb_per_s=201.0, loss=1.5, alternative=alternative)
     assert (
         found.line
-        == "bound at 2023-11-14T22:13:21Z; predicted 201 GB/s (the node's best is 201); pods to come lose 1.50 points"
+        == "bound at 2023-11-14T22:13:21Z; predicted 201 GB/s (the node's best is 201); future pods lose 1.50 points"
     )
     assert found.instead == said
 
