@@ -198,7 +198,9 @@ def test_the_verdict_says_what_changes_in_bandwidth(ours: float, theirs: float, 
 def test_a_fleet_is_called_uniform_only_if_its_links_are() -> None:
     """Pods may get the best of their node by chance, or because they are few."""
     words = short(1.0, 1.0, is_uniform=False)
-    assert words.startswith("No gain in bandwidth: pods like yours get the best of their node from kube-scheduler, too.")
+    assert words.startswith(
+        "No gain in bandwidth: pods like yours get the best of their node from kube-scheduler, too."
+    )
 
 
 def test_faster_nodes_are_a_gain_on_a_fleet_of_uniform_nodes() -> None:
@@ -213,7 +215,9 @@ def test_faster_nodes_are_a_gain_on_a_fleet_of_uniform_nodes() -> None:
     )
 
 
-@pytest.mark.parametrize(("machines", "is_uniform"), [(("hgx-h100", "dgx-a100"), True), (("hgx-h100", "dgx-1v"), False)])
+@pytest.mark.parametrize(
+    ("machines", "is_uniform"), [(("hgx-h100", "dgx-a100"), True), (("hgx-h100", "dgx-1v"), False)]
+)
 def test_nodes_are_uniform_if_any_two_gpus_of_each_are_joined_alike(
     tmp_path: Path, machines: tuple[str, ...], is_uniform: bool
 ) -> None:
