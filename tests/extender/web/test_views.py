@@ -286,6 +286,15 @@ async def test_the_cluster_opens_block_by_block_and_rack_by_rack(tmp_path: Path)
     assert shown == [{"/nodes/n0", "/nodes/n1", "/nodes/n2"}, {"/nodes/n0", "/nodes/n1"}, {"/nodes/n1"}]
 
 
+async def test_a_legend_explains_no_colour_that_the_page_does_not_have(tmp_path: Path) -> None:
+    """By holder, a GPU that is claimed has the colour of its pod."""
+    claimed = '<span class="chip claimed" aria-hidden="true">·</span>'
+    async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
+        for path in ("/", "/nodes"):
+            assert claimed in (await extender.get(path))[1]
+            assert claimed not in (await extender.get(f"{path}?colour=holder"))[1]
+
+
 async def test_a_level_without_a_name_in_the_address_is_none(tmp_path: Path) -> None:
     """Forms and scripts send the names of fields that are empty."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", labels={"topology.kubernetes.io/rack": "r1"})) as extender:
