@@ -40,6 +40,8 @@ pytestmark = [
 ]
 
 PICTURES = ROOT / "reports" / "web"
+PAINTED_MS = 1_000
+"""After which a person who waits for a page begins to think of something else."""
 HOSTILE = "<img src=x onerror=hacked=1><script>hacked=1</script>\"'&amp;"
 PAGES = {
     "overview": "/",
@@ -314,7 +316,9 @@ async def test_the_keyboard_reaches_the_content_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [500, 5_000])
-async def test_time_until_a_large_cluster_is_seen(tmp_path: Path, nodes: int, figure: Callable[[str], None]) -> None:
+async def test_time_until_a_large_cluster_is_seen(
+    tmp_path: Path, nodes: int, goal: Callable[[float], float], figure: Callable[[str], None]
+) -> None:
     """From the click until the nodes are painted; the front page shows the first fifty, and how to reach the others."""
     racks = [
         SimulatedNode(each.name, each.machine, labels=where(f"b{number // 500}", f"r{number // 25}"))
@@ -330,7 +334,11 @@ async def test_time_until_a_large_cluster_is_seen(tmp_path: Path, nodes: int, fi
         painted = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         await page.becomes("performance.getEntriesByName('first-contentful-paint').length > 0")
         seen = await page.value(painted)
-        figure(f"web: front page of {nodes:,} nodes painted after {seen:.0f} ms, loaded after {1000 * whole:.0f} ms")
+        figure(
+            f"web: front page of {nodes:,} nodes painted after {seen:.0f} ms (goal {PAINTED_MS}), "
+            f"loaded after {1000 * whole:.0f} ms"
+        )
+        assert seen <= goal(PAINTED_MS)
 
 
 async def knows(extender: Running, nodes: int) -> bool:

@@ -27,6 +27,8 @@ from benchmarks.simulated.fleet import gpu_pod, join, mixed_fleet
 
 PEOPLE, ROUND_SECONDS = 10, 6.0
 """A round is long enough for everybody to look once."""
+GOAL = 1.1
+"""Of the p99 of filter beside people, to that without."""
 EVERY_SECONDS = 5.0
 """As the pages' script reads them."""
 
@@ -40,9 +42,10 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
     port: str,
     pytestconfig: pytest.Config,
     rounds: Callable[[int, int], int],
+    goal: Callable[[float], float],
     figure: Callable[[str], None],
 ) -> None:
-    """In turns with and without them; everybody is answered."""
+    """In turns with and without them; everybody is answered, and in the median filter's p99 stays what it was."""
     if nodes > 500 and not pytestconfig.getoption("--long"):
         pytest.skip("five thousand nodes take two minutes: only with --long")
     fleet, ticks, quiet_seconds = mixed_fleet(nodes), tmp_path / "ticks", rounds(2, 15)
@@ -75,10 +78,11 @@ async def test_ten_people_who_watch_and_the_time_of_filter(
     figure(
         f"web: filter of {nodes:,} nodes beside {PEOPLE} people who watch the port of the {port}, p99 to that without: "
         f"{ratios(took)} for a "
-        f"caller who shares two cores with them, {ratios(inside)} inside the extender (goal 1.1; {sum(map(len, took))} calls, "
+        f"caller who shares two cores with them, {ratios(inside)} inside the extender (goal {GOAL}; {sum(map(len, took))} calls, "
         f"{sum(answers.values())} pages); they cost the event loop {share:.1f} ms of CPU a second, and made it late by "
         f"{max(late_ms):.1f} ms at most"
     )
+    assert median(beside / without for without, beside in p99s(inside)) <= goal(GOAL)
 
 
 def told_seconds(log: Path) -> list[float]:
@@ -87,15 +91,21 @@ def told_seconds(log: Path) -> list[float]:
     return [line["duration_seconds"] for line in lines if line.get("verb") == "filter"]
 
 
-def ratios(rounds: list[list[float]]) -> str:
-    """Return the p99 of a round beside people to that of the round next to it: the median, the range, and the median p99s.
+def p99s(rounds: list[list[float]]) -> list[tuple[float, float]]:
+    """Return the p99 without people and that beside them, in milliseconds, of each two rounds.
 
-    Rounds come in pairs; the first pair begins with the one without people, and the next with the other one.
+    The first pair begins with the one without people, and the next with the other one.
     """
-    p99s = [1000 * sorted(taken)[len(taken) * 99 // 100] for taken in rounds]
-    pairs = [
-        (first, second) if number % 2 == 0 else (second, first) for number, (first, second) in enumerate(batched(p99s))
+    figures = [1000 * sorted(taken)[len(taken) * 99 // 100] for taken in rounds]
+    return [
+        (first, second) if number % 2 == 0 else (second, first)
+        for number, (first, second) in enumerate(batched(figures))
     ]
+
+
+def ratios(rounds: list[list[float]]) -> str:
+    """Return the p99 of a round beside people to that of the round next to it: the median, the range, and the median p99s."""
+    pairs = p99s(rounds)
     quotients = sorted(beside / without for without, beside in pairs)
     without, beside = (median(figures) for figures in zip(*pairs, strict=True))
     return (
