@@ -42,7 +42,10 @@ def run(
     once: Annotated[
         bool, typer.Option("--once", help="Print this node's topology, without a cluster, and exit.")
     ] = False,
-    output: Annotated[OnceOutput | None, typer.Option("-o", "--output", help="What --once prints.")] = None,
+    output: Annotated[
+        OnceOutput | None,
+        typer.Option("-o", "--output", help="What --once prints. Default: matrix on a terminal, else json."),
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="An AgentConfiguration in YAML.")] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the configuration in force, and exit.")
@@ -66,7 +69,7 @@ def run(
     if print_config:
         print(settings.to_yaml(), end="")
     elif once:
-        _print_once(settings, output or OnceOutput.JSON)
+        _print_once(settings, output or (OnceOutput.MATRIX if sys.stdout.isatty() else OnceOutput.JSON))
     elif output:
         _end(2, "-o goes with --once")
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -84,6 +85,17 @@ def test_once_prints_the_matrix(name: str, agent_here: Here) -> None:
     done = agent_here(name, "--once", "-o", "matrix")
     assert (done.returncode, done.stderr) == (0, "")
     assert cells(parse_matrix(done.stdout)) == expected_matrix(machine(name))
+
+
+def test_at_a_terminal_once_prints_the_matrix(fake_nvml: FakeNvml) -> None:
+    """Where nothing else is asked for; programs get the document."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, **fake_nvml.environment(machine("dgx1v"))}
+    with os.fdopen(ours, "rb", buffering=0), os.fdopen(theirs, "wb", buffering=0) as terminal:
+        subprocess.run([*COMMAND, "--once"], env=environment, stdout=terminal, timeout=120, check=True)
+        printed = os.read(ours, 1 << 16).decode()
+    assert "GPU0" in printed
+    assert "{" not in printed
 
 
 def test_bad_gpu_is_named_beside_the_others(agent_here: Here) -> None:
