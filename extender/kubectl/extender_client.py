@@ -6,6 +6,7 @@ For people at a terminal: one question at a time, and no retries.
 from __future__ import annotations
 
 from http.client import HTTPException
+from ssl import SSLCertVerificationError
 from typing import Final, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
@@ -135,6 +136,8 @@ def _get(url: str, path: str, form: type[Shown], body: bytes | None = None) -> S
         raise ExtenderUnavailable(f"status {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+        if isinstance(cause, SSLCertVerificationError):
+            raise ExtenderUnavailable(f"its certificate cannot be verified: {cause.verify_message}") from error
         why = cause.strerror if isinstance(cause, OSError) else None
         raise ExtenderUnavailable(why or str(cause) or type(cause).__name__) from error
 

@@ -17,6 +17,7 @@ from agent.node.kube import KubernetesNode
 from benchmarks.processes.kubeconfig import write_kubeconfig
 from extender.binding.intents import Done, GetNode, NoAnswer
 from extender.cluster.objects.kinds import Node
+from extender.kubectl import extender_client
 from extender.kubernetes.documents import decoder
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.reflector import Unavailable, list_objects
@@ -63,6 +64,15 @@ async def tls_server(folder: Path, authority: Authority) -> AsyncIterator[TlsSer
         yield server
     finally:
         await runner.cleanup()
+
+
+async def test_the_plugin_says_in_words_that_an_extenders_certificate_is_not_trusted(tmp_path: Path) -> None:
+    """Without the names and places that OpenSSL's errors have."""
+    async with tls_server(tmp_path, Authority(tmp_path, "old")) as server:
+        with pytest.raises(
+            extender_client.ExtenderUnavailable, match=r"^its certificate cannot be verified: [a-z -]+$"
+        ):
+            await asyncio.to_thread(extender_client.nodes, server.url)
 
 
 async def test_the_api_servers_ca_is_followed_when_it_is_replaced(tmp_path: Path) -> None:
