@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from extender.kit.nearest import did_you_mean
 from topology.annotations.codec import decode_topology
 from topology.errors import PayloadError, SourceError
 from topology.formats.catalog import MACHINES, machine
@@ -59,8 +60,8 @@ def _read(source: str) -> str:
         raw = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         return raw.decode(_encoding(raw))
     except FileNotFoundError as missing:
-        known = ", ".join(MACHINES)
-        raise UnreadableSource(f"{source}: no such file, and no machine of the catalogue ({known})") from missing
+        hint = did_you_mean(source, MACHINES) or f" ({', '.join(MACHINES)})"
+        raise UnreadableSource(f"{source}: no such file, and no machine of the catalogue{hint}") from missing
     except OSError as failed:
         raise UnreadableSource(f"{source}: {failed.strerror}") from failed
     except UnicodeDecodeError as broken:

@@ -113,6 +113,7 @@ def test_a_clear_no_is_exit_code_1(asks: tuple[str, ...]) -> None:
         (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "nan"), "--min-bandwidth"),
         (("plan", "l40s-8", "--gpus", "2", "--min-bandwidth", "-1"), "--min-bandwidth"),
         (("show", "no-such-machine"), "no-such-machine: no such file"),
+        (("show", "dgx-a10"), "dgx-a10: no such file, and no machine of the catalogue; did you mean dgx-a100?"),
     ],
 )
 def test_bad_usage_is_exit_code_2_with_the_reason(arguments: tuple[str, ...], reason: str) -> None:
