@@ -8,6 +8,7 @@ from extender.cluster.caches.departures import Departures
 from extender.cluster.caches.evictions import Evictions
 from extender.cluster.caches.gates import Gates
 from extender.cluster.caches.namespace_use import NamespaceUse
+from extender.cluster.caches.restart_groups import RestartGroups
 from extender.cluster.caches.schedulers import Schedulers
 from extender.cluster.caches.stand_ins import StandIns
 from extender.cluster.caches.waiting import Waiting
@@ -32,6 +33,7 @@ class PodIndexes:
         self.evictions = Evictions(self.groups.beside)
         self.use = NamespaceUse()
         self.departures = Departures()
+        self.restart_groups = RestartGroups()
         self._all = (
             self.groups,
             self.stand_ins,
@@ -41,6 +43,7 @@ class PodIndexes:
             self.evictions,
             self.use,
             self.departures,
+            self.restart_groups,
         )
 
     def take(self, uid: str, pod: GpuPod | None) -> None:

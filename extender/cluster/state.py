@@ -22,7 +22,7 @@ from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.candidates.values import Values
 from extender.cluster.conditions import NodeConditions
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.gpu_pods import GpuPod, kind_of, owner_of, read_request
+from extender.cluster.objects.gpu_pods import GpuPod, kind_of, read_request, successors_of
 from extender.cluster.objects.group_words import ALL_WORDS, GroupWords
 from extender.cluster.objects.health_signs import HealthWords
 from extender.cluster.objects.kinds import Pod
@@ -168,7 +168,7 @@ class ClusterState:
 
     def heir_of(self, pod: GpuPod) -> Heir | None:
         """Return what a pod is as an heir; `None` where it has no owner, or its request cannot be read."""
-        owner = owner_of(pod.pod)
+        owner = successors_of(pod.pod)
         try:
             request = self.request_of(pod.pod).request
         except RequestError:
@@ -281,5 +281,5 @@ class ClusterState:
         if pod.node is not None:
             self.holds.release(uid)
             self.memory.bound(pod, pod.node, is_news=self.pods.synced)
-        elif pod.is_alive and self.holds.awaits(owner_of(pod.pod)) and (heir := self.heir_of(pod)):
+        elif pod.is_alive and self.holds.awaits(successors_of(pod.pod)) and (heir := self.heir_of(pod)):
             self.holds.inherit(uid, heir)

@@ -96,7 +96,7 @@ class Heir:
     """Which pod gets what is held under another key: the next one of an owner that requests the same."""
 
     owner: str
-    """As `owner_of` returns it."""
+    """As `successors_of` returns it."""
     request: GpuRequest
     cpu_milli: int
     memory_bytes: int

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
-from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords
+from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords, restart_group_of
 from extender.cluster.objects.kinds import (
     MAX_POD_BYTES,
     ContainerState,
@@ -297,6 +297,7 @@ def lean(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
         overhead=asked.spec.overhead,
         preemption_policy=None if spec.node_name or may_preempt(pod) else _NEVER,
         termination_grace_period_seconds=spec.termination_grace_period_seconds if may_move else None,
+        restart_policy=sys.intern(spec.restart_policy) if may_move and spec.restart_policy else None,
     )
     return Pod(
         ObjectMeta(
@@ -545,6 +546,14 @@ def owner_of(pod: Pod) -> str:
     """
     owner = pod.metadata.controller
     return f"{pod.metadata.namespace}/{owner.uid}" if owner else ""
+
+
+def successors_of(pod: Pod) -> str:
+    """Return what is equal of a pod and of the next pod in its place: the group that restarts as a whole, or the owner.
+
+    Empty where no other pod comes in its place.
+    """
+    return restart_group_of(pod) or owner_of(pod)
 
 
 def _any_started(pod: Pod) -> bool:

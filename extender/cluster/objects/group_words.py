@@ -88,6 +88,10 @@ class _Row:
     """What else has to be there, or the pod has no such group."""
     is_started: bool = False
     """Whether the object is what somebody started, though others may control its pods."""
+    restarts_pods_of: frozenset[str] = frozenset()
+    """Kinds of the controllers of the pods that it restarts together; empty: it may leave the others alone, or fail."""
+    restarts_by: Word = _nothing
+    """Which of its pods it restarts together, or which object of that name."""
 
     @property
     def words(self) -> tuple[Word | None, ...]:
@@ -106,6 +110,8 @@ class _Row:
         return GroupName(self.source, full, self.uid(pod), int(size) if _COUNT.fullmatch(size) else None)
 
 
+_TRAINING = frozenset({"PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"})
+"""Jobs of Kubeflow that replace each pod. An MPIJob is none: its launcher has no GPU, and counts a failure for each lost pod."""
 _JOB_SET = "jobset.sigs.k8s.io"
 _LWS = "leaderworkerset.sigs.k8s.io"
 _ROWS: Final = (
@@ -122,6 +128,8 @@ _ROWS: Final = (
         part=_Label(f"{_LWS}/group-index"),
         size=_Annotation(f"{_LWS}/size"),
         is_started=True,
+        restarts_pods_of=frozenset({"StatefulSet"}),
+        restarts_by=_Label(f"{_LWS}/group-index"),
     ),
     _Row(
         GroupSource.KUEUE,
@@ -135,8 +143,16 @@ _ROWS: Final = (
         part=_Label(f"{_JOB_SET}/group-name", usual="default"),
         uid=_Label(f"{_JOB_SET}/jobset-uid"),
         is_started=True,
+        restarts_pods_of=frozenset({"Job"}),
+        restarts_by=_Label(f"{_JOB_SET}/jobset-uid"),
     ),
-    _Row(GroupSource.KUBEFLOW, _Label("training.kubeflow.org/job-name"), is_started=True),
+    _Row(
+        GroupSource.KUBEFLOW,
+        _Label("training.kubeflow.org/job-name"),
+        is_started=True,
+        restarts_pods_of=_TRAINING,
+        restarts_by=_owner_uid,
+    ),
     _Row(
         GroupSource.RAY,
         _Label("ray.io/cluster"),
@@ -196,6 +212,21 @@ def _says_anything(pod: Pod) -> bool:
 def is_started_with_others(pod: Pod) -> bool:
     """Whether the pod is of an object that starts several pods, and may restart all of them when one ends."""
     return _says_anything(pod) and any(row.is_started and row.name(pod) for row in _ROWS)
+
+
+def restart_group_of(pod: Pod) -> str:
+    """Return the identity of the pods that restart together with this one, itself included; empty where it restarts alone.
+
+    The next pods have the same identity, also where new Jobs or StatefulSets create them. Labels are believed within their
+    namespace only.
+    """
+    owner = pod.metadata.controller
+    if owner is None or not _says_anything(pod):
+        return ""
+    row = next((row for row in _ROWS if row.is_started and row.name(pod)), None)
+    if row is None or owner.kind not in row.restarts_pods_of:
+        return ""
+    return "/".join((pod.metadata.namespace, row.source, row.name(pod), row.restarts_by(pod)))
 
 
 def _run(pod: Pod) -> str:

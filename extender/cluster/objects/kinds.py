@@ -155,7 +155,8 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     termination_grace_period_seconds: int | None = None
     """Kept of pods with ResourceClaims, and of those that may move."""
     priority_class_name: str | None = None
-    """Kept of pods that may move only."""
+    """This, and what follows, is kept of pods that may move only."""
+    restart_policy: str | None = None
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False):

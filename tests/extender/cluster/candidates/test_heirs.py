@@ -12,6 +12,7 @@ from extender.cluster.objects.kinds import OwnerReference, Pod
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from tests.extender.builders import cluster, node, pod
+from tests.extender.cluster.caches.test_restart_groups import of_replica
 from topology.request.gpu_request import GpuRequest
 
 HOLD = Hold("n1", 0b11, expires=100.0, is_firm=True)
@@ -95,4 +96,11 @@ def test_a_new_pod_of_the_owner_inherits_when_the_watch_tells_of_it() -> None:
         feed.changed(item)
     assert state.holds.places(0.0) == {"plan": "n1"}
     feed.changed(owned(pod("new", 2)))
+    assert state.holds.places(0.0) == {"new": "n1"}
+
+
+def test_the_next_pod_of_a_group_that_restarts_inherits_also_from_another_stateful_set() -> None:
+    """A LeaderWorkerSet creates new ones when it restarts a replica."""
+    state = state_with(of_replica(pod("old", 2, on="n1"), "s1"))
+    PodFeed(state).changed(of_replica(pod("new", 2), "s2"))
     assert state.holds.places(0.0) == {"new": "n1"}

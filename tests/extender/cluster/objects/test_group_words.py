@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cluster.objects.group_words import ALL_WORDS, ANNOTATIONS, LABELS, GroupWords
+from extender.cluster.objects.group_words import ALL_WORDS, ANNOTATIONS, LABELS, GroupWords, restart_group_of
 from extender.cluster.objects.kinds import Pod
 from extender.kubernetes.documents import decoder
 from topology.annotations import keys
@@ -209,3 +209,39 @@ def test_two_runs_of_one_template_are_two_groups(one: object, other: object) -> 
 def test_several_owners_may_share_a_group(one: object, other: object) -> None:
     """Those that last, such as Deployments, the Jobs of one JobSet, and whoever says that the name alone counts."""
     assert read(one) == read(other) is not None
+
+
+def kubeflow(kind: str) -> dict[str, object]:
+    """Return the metadata of a pod of a job of Kubeflow."""
+    return {**owned(kind, "k1"), "labels": {"training.kubeflow.org/job-name": "bert"}}
+
+
+def restarts_with(metadata: object) -> str:
+    """Return the restart group of a pod as the API server would send it."""
+    text = msgspec.json.encode({"metadata": {"namespace": "ml", **metadata}, "spec": {"containers": []}})  # type: ignore[dict-item]
+    return restart_group_of(decoder(Pod)(text))
+
+
+def test_pods_that_restart_together_have_that_in_common_and_with_their_successors() -> None:
+    """New Jobs and StatefulSets may create these. Another replica, another run, another namespace is another group."""
+    leader, worker = lws(leader=True), lws(leader=False)
+    replica = {**worker, "labels": {**worker["labels"], "leaderworkerset.sigs.k8s.io/group-index": "1"}}  # type: ignore[dict-item]
+    assert restarts_with(leader) == restarts_with(worker) == "ml/leaderworkerset/serve/0"
+    assert restarts_with(replica) == "ml/leaderworkerset/serve/1"
+    assert restarts_with(JOBSET) == f"ml/jobset/train/{JOBSET_UID}"
+    assert (
+        restarts_with(of_jobset("s1", "j1"))
+        == restarts_with(of_jobset("s1", "j2"))
+        != restarts_with(of_jobset("s2", "j2"))
+    )
+    assert restarts_with(kubeflow("PyTorchJob")) == "ml/kubeflow/bert/k1"
+    assert restarts_with({**leader, "namespace": "other"}) == "other/leaderworkerset/serve/0"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [JOB, RAY, kueue("2"), kubeflow("MPIJob"), kubeflow("ReplicaSet"), {"labels": JOBSET_WORDS}, owned("Job", "j1")],
+)
+def test_others_restart_alone_or_in_a_way_that_is_not_known(metadata: object) -> None:
+    """Labels without the controller that goes with them say nothing."""
+    assert restarts_with(metadata) == ""

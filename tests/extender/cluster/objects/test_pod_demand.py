@@ -56,16 +56,17 @@ def test_pods_that_ask_alike_share_what_they_say() -> None:
 
 
 def test_of_a_running_pod_that_may_move_it_is_kept_where_it_may_go() -> None:
-    """And since when it runs, and how long it takes to end; of others none of that is read again."""
+    """And since when it runs, how long it takes to end, and whether it restarts; of others none of that is read again."""
     for word, is_kept in (("true", True), ("false", False)):
         item = pod("p", 1, on="n1", wants={keys.MOVABLE: word})
         spec, status = (
-            replace(item.spec, node_selector={"a": "b"}, termination_grace_period_seconds=60),
+            replace(item.spec, node_selector={"a": "b"}, termination_grace_period_seconds=60, restart_policy="Never"),
             replace(item.status, start_time="2026-01-01T00:00:00Z"),
         )
         kept = lean(replace(item, spec=spec, status=status), asked_by(item))
-        read_later = kept.spec.node_selector, kept.status.start_time, kept.spec.termination_grace_period_seconds
-        assert [part is not None for part in read_later] == 3 * [is_kept]
+        spec, start = kept.spec, kept.status.start_time
+        read_later = spec.node_selector, start, spec.termination_grace_period_seconds, spec.restart_policy
+        assert [part is not None for part in read_later] == 4 * [is_kept]
 
 
 def test_that_a_pod_never_preempts_is_kept_as_long_as_it_waits() -> None:
