@@ -2,12 +2,14 @@
 
 For one pod at most two move, and all of them from the node that it gets. Of each node its cheapest pods are tried. On one or two
 nodes with at most twelve such pods each, no cheaper plan of two moves from one node exists. For a gang at most eight pods move.
+
+Pods that restart together move together, wherever they are. They count as one of the two, and as their number of the eight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import chain, combinations
 from typing import Final
@@ -17,14 +19,16 @@ from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
 from extender.planning.units import Assignment, PendingPod, Unit
 from topology.effort import Search
 from topology.placement.verdict import Placement
+from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
 MOST_MOVES: Final = 2
 CHEAPEST: Final = 12
-"""Pods of one node of which sets are tried."""
+"""Pods of one node of which sets are tried; those that restart together count as one."""
 DECIDED_AT_ONCE: Final = 8
 """Sets of pods of one node, in one step."""
 MOST_MOVES_FOR_GANG: Final = 8
+"""Also for one pod, where pods move that restart together."""
 TRIED_FOR_GANG: Final = 16
 """Pods in the way of a gang, at most. The search tries of each whether it can stay."""
 TRIED: Final = 256
@@ -44,11 +48,24 @@ class MovablePod:
     """What it holds, as a mask over positions."""
     cost_gpu_seconds: float
     """What is lost if it moves."""
+    restart_group: str = ""
+    """What it has in common with the pods that move with it; empty: it moves alone."""
+    group: GroupRequest | None = None
+    """What the pods that move together ask of each other's places."""
 
     @property
     def uid(self) -> str:
         """The pod's identity."""
         return self.wanted.pod.metadata.uid
+
+    @property
+    def moves_as(self) -> str:
+        """What is equal of pods that move together."""
+        return self.restart_group or self.uid
+
+
+_Together = tuple[MovablePod, ...]
+"""Pods that move together or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +94,11 @@ class MovePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A set of pods of one node without which the waiting pod fits there."""
+    """A set of pods without which the waiting pod fits on a node."""
 
     pods: tuple[MovablePod, ...]
     score: float
-
-    @property
-    def node(self) -> str:
-        return self.pods[0].node
+    node: str
 
 
 def plan_room(
@@ -97,8 +111,8 @@ def plan_room(
 ) -> Search[MovePlan | None]:
     """Return a plan that makes room for a pod or a gang; see `plan_moves` and `plan_moves_for_gang`."""
     if unit.is_gang:
-        return plan_moves_for_gang(nodes, places_of(unit), unit, movable, worth_gpu_seconds, may_go_together)
-    return plan_moves(nodes, unit.members[0], movable, worth_gpu_seconds, may_go_together)
+        return plan_moves_for_gang(nodes, places_of(unit), unit, movable, worth_gpu_seconds, may_go_together, places_of)
+    return plan_moves(nodes, unit.members[0], movable, worth_gpu_seconds, may_go_together, places_of)
 
 
 def plan_moves(
@@ -107,19 +121,21 @@ def plan_moves(
     movable: Iterable[MovablePod],
     worth_gpu_seconds: float,
     may_go_together: Callable[[Sequence[MovablePod]], bool] = lambda _: True,
+    places_of: Callable[[Unit], Places] = lambda _: {},
 ) -> Search[MovePlan | None]:
     """Return the cheapest plan that makes room for a pod; `None` where there is none that costs less than it brings.
 
     Args:
         nodes: As they are, and as all that is planned will make them.
         waiting: The pod without room.
-        movable: Pods that may move, each with fewer GPUs than the waiting one, or it is left out.
+        movable: Pods that may move. Those with as many GPUs as the waiting one, or more, are left out, and what moves with them.
         worth_gpu_seconds: What it is worth that the waiting pod starts now.
         may_go_together: Whether nothing else forbids to evict all of these at one time.
+        places_of: Returns the nodes where pods that move together may go, and where they stand.
 
     """
     for candidate in (yield from _cheapest(nodes, waiting, movable, worth_gpu_seconds, may_go_together)):
-        plan = yield from _placed(nodes, waiting, candidate)
+        plan = yield from _placed(nodes, waiting, candidate, places_of)
         if plan is not None:
             return plan
         yield
@@ -133,6 +149,7 @@ def plan_moves_for_gang(
     movable: Iterable[MovablePod],
     worth_gpu_seconds: float,
     may_go_together: Callable[[Sequence[MovablePod]], bool] = lambda _: True,
+    places_of: Callable[[Unit], Places] = lambda _: {},
 ) -> Search[MovePlan | None]:
     """Return a plan that makes room for a whole gang; `None` where none is found that costs less than it brings.
 
@@ -146,21 +163,21 @@ def plan_moves_for_gang(
         movable: Pods that may move. Those with as many GPUs as the largest member, or more, are left out.
         worth_gpu_seconds: What it is worth that all of the gang starts now; a part of it is worth its share.
         may_go_together: Whether nothing else forbids to evict all of these at one time.
+        places_of: Returns the nodes where pods that move together may go, and where they stand.
 
     """
     largest = max(gang.members, key=lambda member: member.gpus)
-    there = (pod for pod in movable if pod.node in places)
-    cheapest = yield from _cheapest(nodes, largest, there, worth_gpu_seconds, may_go_together, of_node=1)
+    cheapest = yield from _cheapest(nodes, largest, movable, worth_gpu_seconds, may_go_together, places, of_node=1)
     leaving = yield from _in_the_way(nodes, places, gang, cheapest)
-    for pod in sorted(leaving, key=lambda pod: -pod.cost_gpu_seconds):
-        rest = [staying for staying in leaving if staying is not pod]
+    for together in sorted(_together(leaving), key=lambda pods: -_cost(pods)):
+        rest = [pod for pod in leaving if pod.moves_as != together[0].moves_as]
         if (yield from _room(nodes, places, gang, rest)):
             leaving = rest
     if not leaving or len(leaving) > MOST_MOVES_FOR_GANG or not may_go_together(leaving):
         return None
     later = yield from _without(nodes, leaving)
     targets = yield from place_unit(later, places, gang, enters=True)
-    moves = yield from _new_places(later, leaving)
+    moves = yield from _new_places(later, leaving, places_of)
     made = MovePlan(targets, moves) if targets and moves else None
     return made if made and made.cost_gpu_seconds <= worth_gpu_seconds * made.gpus / gang.gpus else None
 
@@ -192,18 +209,39 @@ def still_fits(nodes: PlannedNodes, places: Sequence[Assignment], leaving: Itera
     return True
 
 
-def _by_node(movable: Iterable[MovablePod], waiting: PendingPod) -> dict[str, list[MovablePod]]:
+def _together(pods: Iterable[MovablePod]) -> list[_Together]:
+    """Return the pods by what moves together, in their order."""
+    together = dict[str, list[MovablePod]]()
+    for pod in pods:
+        together.setdefault(pod.moves_as, []).append(pod)
+    return [*map(tuple, together.values())]
+
+
+def _by_node(
+    movable: Iterable[MovablePod], waiting: PendingPod, among: Container[str] | None
+) -> dict[str, list[_Together]]:
     """Return the pods with fewer GPUs than the waiting one, on the nodes where that may go."""
-    by_node = dict[str, list[MovablePod]]()
-    for pod in movable:
-        if pod.gpus.bit_count() < waiting.gpus and pod.node not in waiting.avoided:
-            by_node.setdefault(pod.node, []).append(pod)
+    by_node = dict[str, list[_Together]]()
+    for pods in _together(movable):
+        if all(pod.gpus.bit_count() < waiting.gpus for pod in pods):
+            for node in dict.fromkeys(pod.node for pod in pods):
+                if node not in waiting.avoided and (among is None or node in among):
+                    by_node.setdefault(node, []).append(pods)
     return by_node
 
 
-def _sets(pods: Sequence[MovablePod]) -> Iterator[tuple[MovablePod, ...]]:
-    cheapest = sorted(pods, key=lambda pod: (pod.cost_gpu_seconds, pod.gpus.bit_count(), pod.gpus))[:CHEAPEST]
-    return chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1))
+def _sets(node: str, movable: Sequence[_Together]) -> Iterator[_Together]:
+    """Yield sets of pods, the cheapest of a node, each with all that move with them."""
+
+    def rank(pods: _Together) -> tuple[float, int, int]:
+        gpus = _gpus(pods, node)
+        return _cost(pods), gpus.bit_count(), gpus
+
+    cheapest = sorted(movable, key=rank)[:CHEAPEST]
+    for some in chain.from_iterable(combinations(cheapest, count) for count in range(1, MOST_MOVES + 1)):
+        pods = tuple(chain.from_iterable(some))
+        if len(pods) <= MOST_MOVES_FOR_GANG:
+            yield pods
 
 
 def _cheapest(
@@ -212,12 +250,16 @@ def _cheapest(
     movable: Iterable[MovablePod],
     worth_gpu_seconds: float,
     may_go_together: Callable[[Sequence[MovablePod]], bool],
+    among: Container[str] | None = None,
     of_node: int | None = None,
 ) -> Search[list[_Candidate]]:
-    """Return the best candidates of all nodes in their order, at most `TRIED`, and `of_node` of each node; `None`: all."""
+    """Return the best candidates in their order, at most `TRIED`.
+
+    Of all nodes, or those in `among`, and `of_node` of each of them; `None`: all.
+    """
     best = list[_Candidate]()
-    for node, pods in _by_node(movable, waiting).items():
-        within = (some for some in _sets(pods) if _cost(some) <= worth_gpu_seconds)
+    for node, pods in _by_node(movable, waiting, among).items():
+        within = (some for some in _sets(node, pods) if _cost(some) <= worth_gpu_seconds)
         candidates = yield from _candidates(nodes, node, within, waiting.request, may_go_together)
         best += sorted(candidates, key=_rank)[:of_node]
         if len(best) > COLLECTED:
@@ -239,9 +281,9 @@ def _candidates(
             yield
         if not may_go_together(pods):
             continue
-        verdict = nodes.decide_after(node, _gpus(pods), request)
+        verdict = nodes.decide_after(node, _gpus(pods, node), request)
         if isinstance(verdict, Placement):
-            candidates.append(_Candidate(pods, verdict.score))
+            candidates.append(_Candidate(pods, verdict.score, node))
     return candidates
 
 
@@ -251,7 +293,7 @@ def _in_the_way(
     """Take as few of these nodes, in their order, as give a gang room; return the pods in its way there. Empty: no room."""
 
     def first(count: int) -> list[MovablePod]:
-        return [pod for candidate in candidates[:count] for pod in candidate.pods]
+        return [*{pod.uid: pod for candidate in candidates[:count] for pod in candidate.pods}.values()]
 
     low, high = 0, len(candidates)
     targets = yield from _room(nodes, places, gang, first(high))
@@ -262,7 +304,8 @@ def _in_the_way(
     taken = dict[str, int]()
     for target in targets:
         taken[target.node] = taken.get(target.node, 0) | target.gpus
-    leaving = [pod for pod in first(high) if pod.gpus & taken.get(pod.node, 0)]
+    in_the_way = {pod.moves_as for pod in first(high) if pod.gpus & taken.get(pod.node, 0)}
+    leaving = [pod for pod in first(high) if pod.moves_as in in_the_way]
     return leaving if len(leaving) <= TRIED_FOR_GANG else []
 
 
@@ -274,14 +317,17 @@ def _room(
     return (yield from place_unit(later, places, gang, enters=True))
 
 
-def _placed(nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate) -> Search[MovePlan | None]:
+def _placed(
+    nodes: PlannedNodes, waiting: PendingPod, candidate: _Candidate, places_of: Callable[[Unit], Places]
+) -> Search[MovePlan | None]:
     """Give the waiting pod its place, and then each moved pod another one, the largest first."""
     later = yield from _without(nodes, candidate.pods)
-    target = yield from _assigned(later, waiting, frozenset({candidate.node}))
-    if target is None:
+    there = frozenset({candidate.node})
+    place = yield from later.place(waiting.pod, waiting.request, waiting.avoided, among=there)
+    if place is None:
         return None
-    moves = yield from _new_places(later, candidate.pods)
-    return MovePlan((target,), moves) if moves else None
+    moves = yield from _new_places(later, candidate.pods, places_of)
+    return MovePlan((Assignment(waiting.pod, waiting.request, *place),), moves) if moves else None
 
 
 def _without(nodes: PlannedNodes, pods: Iterable[MovablePod]) -> Search[PlannedNodes]:
@@ -298,22 +344,45 @@ def _after(nodes: PlannedNodes, leaving: Iterable[Leaving]) -> Search[PlannedNod
 
 
 def _new_places(
-    later: PlannedNodes, pods: Iterable[MovablePod]
+    later: PlannedNodes, pods: Sequence[MovablePod], places_of: Callable[[Unit], Places]
 ) -> Search[tuple[tuple[MovablePod, Assignment], ...] | None]:
-    """Give each pod that moves another place, the largest first; `None` where one has none."""
-    moves = list[tuple[MovablePod, Assignment]]()
-    for pod in sorted(pods, key=lambda pod: -pod.gpus.bit_count()):
-        place = yield from _assigned(later, pod.wanted, None)
-        if place is None:
-            return None
-        moves.append((pod, place))
+    """Give each pod that moves another place, the largest first; `None` where one has none.
+
+    One that moves with others comes back to the GPUs that it has, where nobody else gets them.
+    """
+    mark, kept = later.mark(), dict[str, Assignment]()
+    for pod in pods:
+        wanted = pod.wanted
+        if pod.restart_group and (placement := later.place_on(wanted.pod, wanted.request, pod.node, pod.gpus)):
+            kept[pod.uid] = Assignment(wanted.pod, wanted.request, pod.node, placement)
+            yield
+    places = yield from _places(later, pods, kept, places_of)
+    if kept and not places:
+        yield from later.undo(mark)
+        places = yield from _places(later, pods, {}, places_of)
+    together = chain.from_iterable(_together(pods))
+    return tuple((pod, places[pod.uid]) for pod in together) if places else None
+
+
+def _places(
+    later: PlannedNodes, pods: Iterable[MovablePod], kept: Mapping[str, Assignment], places_of: Callable[[Unit], Places]
+) -> Search[dict[str, Assignment]]:
+    """Return the places of all pods by UID, those that are kept included; empty where one has none."""
+    placed = dict(kept)
+    for together in sorted(_together(pods), key=lambda pods: -max(pod.gpus.bit_count() for pod in pods)):
+        members = tuple(pod.wanted for pod in together if pod.uid not in kept)
+        if not members:
+            continue
+        unit = replace(Unit.alone(members[0]), members=members, group=together[0].group)
+        places = places_of(unit) if unit.group else {}
+        near = {places[pod.node] for pod in together if pod.uid in kept and pod.node in places}
+        unit = replace(unit, placed=tuple(sorted(near, key=str)))
+        assignments = yield from place_unit(later, places, unit, enters=False)
+        if not assignments:
+            return {}
+        placed |= {place.pod.metadata.uid: place for place in assignments}
         yield
-    return tuple(moves)
-
-
-def _assigned(nodes: PlannedNodes, wanted: PendingPod, among: frozenset[str] | None) -> Search[Assignment | None]:
-    place = yield from nodes.place(wanted.pod, wanted.request, wanted.avoided, among=among)
-    return Assignment(wanted.pod, wanted.request, *place) if place else None
+    return placed
 
 
 def _rank(candidate: _Candidate) -> tuple[float, int, float, str]:
@@ -326,5 +395,5 @@ def _cost(pods: Iterable[MovablePod]) -> float:
     return sum(pod.cost_gpu_seconds for pod in pods)
 
 
-def _gpus(pods: Iterable[MovablePod]) -> int:
-    return sum(pod.gpus for pod in pods)
+def _gpus(pods: Iterable[MovablePod], node: str) -> int:
+    return sum(pod.gpus for pod in pods if pod.node == node)

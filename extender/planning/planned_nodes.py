@@ -171,22 +171,22 @@ class PlannedNodes:
                 return name, verdict
         return None
 
-    def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> bool:
-        """Give the pod exactly these GPUs of a node; returns whether it may have them, and whether all else lets it go there.
+    def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> Placement | None:
+        """Give the pod exactly these GPUs of a node; `None` where it may not have them, or all else does not let it go there.
 
-        Where that takes longer than one step, the answer is no.
+        Where that takes longer than one step, the answer is `None`.
         """
         bucket, demand = self._shapes.bucket_of(node), HostDemand.of(pod)
         if bucket is None or node not in self._names:
-            return False
+            return None
         if not self._nodes.lets(pod, node, self._needed(node, demand), request.alternative):
-            return False
+            return None
         left = _left(bucket.shape, self._taken.get(node, NOTHING), self._freed.get(node, 0))
         verdict = replace(left, free=left.free & gpus, doubtful=left.doubtful & gpus).decide(request)
         if not isinstance(verdict, Placement):
-            return False
+            return None
         self._take(node, Held.of(verdict, request), demand)
-        return True
+        return verdict
 
     def fitting(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -26,11 +27,12 @@ from extender.planning.moves import (
 from extender.planning.planned_nodes import HostDemand
 from extender.planning.units import Assignment, PendingPod, Unit
 from tests.extender.builders import PAIRS, cluster, gpus, node, pod
-from tests.extender.planning.gangs import IN_ONE_RACK, gang, places_of, planned_nodes, racks
+from tests.extender.planning.gangs import IN_ONE_RACK, NEAR, gang, places_of, planned_nodes, racks
 from tests.extender.planning.gangs import where as nodes_of
 from topology.bandwidth.rings import members_of
 from topology.effort import finish
 from topology.node.links import Affinity
+from topology.request.domains import GroupRequest
 from topology.request.gpu_request import GpuRequest
 
 PLENTY = 1e9
@@ -294,3 +296,68 @@ def test_a_plan_does_not_fit_on_a_node_that_is_gone() -> None:
     made = a_plan(two_nodes(*held, cpu="8"))
     alone = cluster(node("a", PAIRS, cpu="8"), held[0])
     assert not finish(still_fits(planned_nodes(alone), promised(made), leaving(made)))
+
+
+def together(*pods: MovablePod, group: GroupRequest | None = None) -> list[MovablePod]:
+    """Return pods that restart together."""
+    return [replace(pod, restart_group="together", group=group) for pod in pods]
+
+
+def test_pods_that_restart_together_move_together_at_the_cost_of_all() -> None:
+    """One of them stands in the way. The other one is elsewhere, and may come back to where it was."""
+    state = two_nodes(on("a0", "a", 0), on("b0", "b", *range(3)), on("b4", "b", 4))
+    pods = together(movable("a0", "a", 0, cost=2), movable("b4", "b", 4, cost=3))
+    made = plan(state, pending("w", 8), *pods, worth_gpu_seconds=5)
+    assert made and (moved(made), made.cost_gpu_seconds) == ({"a0": "b", "b4": "b"}, 5)
+    assert made.moves[1][1].gpus == made.moves[1][0].gpus
+    assert finish(still_fits(planned_nodes(state), promised(made), leaving(made)))
+    assert plan(state, pending("w", 8), *pods, worth_gpu_seconds=4) is None
+
+
+def test_another_pod_moves_where_that_costs_less_than_all_that_restart_together() -> None:
+    """Though the pod in the way would cost less alone."""
+    state = two_nodes(on("a0", "a", 0), on("b0", "b", 0))
+    alone, pods = movable("b0", "b", 0, cost=5), together(movable("a0", "a", 0, cost=3), movable("x", "c", 0, cost=3))
+    assert moved(plan(state, pending("w", 8), alone, *pods)) == {"b0": "a"}
+
+
+def test_none_of_them_moves_if_one_has_no_new_place_or_too_many_gpus() -> None:
+    """Else two pods could move each other for ever."""
+    state = two_nodes(on("a0", "a", 0), on("b0", "b", *range(6)), on("b6", "b", 6))
+    assert plan(state, pending("w", 8), *together(movable("a0", "a", 0), movable("b6", "b", 6)))
+    state = two_nodes(on("a0", "a", 0), on("b0", "b", *range(7)), on("b6", "b", 7))
+    assert plan(state, pending("w", 8), *together(movable("a0", "a", 0), movable("b6", "b", 7))) is None
+    state = two_nodes(*broken_pairs("a"), on("b0", "b", 0, 1))
+    large = together(movable("a0", "a", 0), movable("b0", "b", 0, 1))
+    assert plan(state, pending("w", 2, request=LINKED), *large) is None
+
+
+@pytest.mark.parametrize(("count", "fits"), [(MOST_MOVES_FOR_GANG, True), (MOST_MOVES_FOR_GANG + 1, False)])
+def test_at_most_eight_pods_move_that_restart_together(count: int, *, fits: bool) -> None:
+    """For one pod that waits, which gets the node of one of them."""
+    names = [f"n{number}" for number in range(count)]
+    state = cluster(*(node(name, PAIRS) for name in names), *(on(name, name, 0) for name in names))
+    made = plan(state, pending("w", 8), *together(*(movable(name, name, 0) for name in names)))
+    assert (made is not None) == fits
+    assert made is None or len(moved(made)) == count
+
+
+def test_pods_that_move_together_stay_near_each_other() -> None:
+    """One rack has room for both of them beside the pod that waits, and two others have room for one each."""
+    nodes = racks(PAIRS, r1=1, r2=1, r3=1, r4=1)
+    full = on("x", "r2-0", *range(7)), on("y", "r3-0", *range(7)), on("z", "r4-0", *range(5))
+    state = cluster(*nodes, on("one", "r1-0", 0), on("two", "r1-0", 1), *full)
+    pods = together(movable("one", "r1-0", 0), movable("two", "r1-0", 1), group=NEAR)
+    planned = plan_moves(planned_nodes(state), pending("w", 8), pods, PLENTY, places_of=lambda _: places_of(state))
+    assert moved(finish(planned)) == {"one": "r4-0", "two": "r4-0"}
+
+
+def test_for_a_gang_pods_move_together_and_others_instead_of_them_where_they_cost_less() -> None:
+    """Two nodes have one of them each, and a third one another pod."""
+    held = on("a0", "a", 0), on("b0", "b", 0), on("c0", "c", 0), on("d0", "d", *range(4))
+    state = cluster(*(node(name, PAIRS) for name in "abcd"), *held)
+    pods = [*together(movable("a0", "a", 0, cost=3), movable("b0", "b", 0, cost=3)), movable("c0", "c", 0, cost=9)]
+    made = room_for(state, gang("g", 8, 8), *pods)
+    assert made and ({*moved(made)}, made.cost_gpu_seconds) == ({"a0", "b0"}, 6)
+    made = room_for(state, gang("g", 8, 8, 8), *pods)
+    assert made and ({*moved(made)}, made.cost_gpu_seconds) == ({"a0", "b0", "c0"}, 15)
