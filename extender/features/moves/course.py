@@ -14,7 +14,7 @@ from itertools import chain
 
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
-from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
+from extender.cluster.objects.gpu_pods import GpuPod, priority_of, successors_of
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
@@ -96,6 +96,15 @@ class RoomPlan:
         """What its evictions have cost so far."""
         return sum(pod.cost_gpu_seconds for pod, _ in self.plan.moves if pod.uid in self.evicted)
 
+    def together(self, uid: str) -> list[MovablePod]:
+        """Return the pods that move together with one of the plan, itself included."""
+        moved = {moved.uid: moved for moved, _ in self.plan.moves}
+        return [pod for pod in moved.values() if pod.moves_as == moved[uid].moves_as]
+
+    def is_begun(self, uid: str) -> bool:
+        """Whether a pod is to follow one that restarts with it and has been evicted."""
+        return any(pod.uid in self.evicted for pod in self.together(uid))
+
     def key_of(self, moved: MovablePod) -> str:
         """Return the key under which the new place of a pod is held."""
         return f"{self.key}/{moved.uid}"
@@ -136,19 +145,24 @@ def stand_by(state: ClusterState, ended: Iterable[RoomPlan], now: float) -> None
 
 
 def bequeath(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
-    """Let the successor of a pod that is about to be evicted have its new place, and no pod of its owner that waits already."""
-    heir = state.heir_of(pod)
-    moved = next(moved for moved, _ in room.plan.moves if moved.uid == pod.uid)
-    room.tried.add(pod.uid)
-    if heir is not None:
-        state.holds.bequeath(room.key_of(moved), replace(heir, not_for=frozenset(_waiting_siblings(state, pod))))
+    """Let the successor of a pod that is about to be evicted have its new place, and no pod of its owner that waits already.
+
+    The same holds for all pods that restart with it: their owner may end them before they are evicted.
+    """
+    not_for = frozenset(_waiting_siblings(state, pod))
+    for moved in room.together(pod.uid):
+        if moved.uid not in room.tried and (leaves := state.pods.get(moved.uid)) and (heir := state.heir_of(leaves)):
+            state.holds.bequeath(room.key_of(moved), replace(heir, not_for=not_for))
+        room.tried.add(moved.uid)
 
 
 def revoke(state: ClusterState, room: RoomPlan, pod: GpuPod) -> None:
-    """Take that back: the pod stays."""
-    moved = next(moved for moved, _ in room.plan.moves if moved.uid == pod.uid)
-    room.tried.discard(pod.uid)
-    state.holds.revoke(room.key_of(moved))
+    """Take that back: the pod stays, unless one that restarts with it has been evicted."""
+    if room.is_begun(pod.uid):
+        return
+    for moved in room.together(pod.uid):
+        room.tried.discard(moved.uid)
+        state.holds.revoke(room.key_of(moved))
 
 
 def learn_of_evictions(state: ClusterState, room: RoomPlan) -> list[MovablePod]:
@@ -173,10 +187,21 @@ def fate(state: ClusterState, room: RoomPlan, now: float) -> MoveEnd | None:
 
 
 def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
-    """Return the pods that are to be evicted yet, those with budgets first: only these are likely to be refused."""
+    """Return the pods that are to be evicted yet, those with budgets first: only these are likely to be refused.
+
+    Pods that restart with one that has been evicted come before all others. Of these the ones in the way come last, because the
+    plan ends when the waiting pods have their places.
+    """
     pods = (state.pods.get(moved.uid) for moved, _ in room.plan.moves if moved.uid not in room.evicted)
     alive = [pod for pod in pods if pod is not None and pod.is_alive]
-    return sorted(alive, key=lambda pod: pod.uid not in room.protected)
+
+    wanted = {target.node for target in room.plan.targets}
+
+    def rank(pod: GpuPod) -> tuple[bool, bool, bool]:
+        together = {moved.uid for moved in room.together(pod.uid)}
+        return not room.is_begun(pod.uid), room.protected.isdisjoint(together), pod.node in wanted
+
+    return sorted(alive, key=rank)
 
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
@@ -191,12 +216,21 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         planned = before[pod.uid]
         if (
             not state.movable.include(pod.pod)
+            or not _is_complete(state, room, planned)
             or isinstance(moving, Stays)
             or (moving.node, moving.gpus) != (planned.node, planned.gpus)
         ):
             return False
         again.append(moving)
     return may_go_together(budgets_of, again)
+
+
+def _is_complete(state: ClusterState, room: RoomPlan, planned: MovablePod) -> bool:
+    """Whether a plan has all pods that restart with this one; once the first has been evicted, others come in their places."""
+    if not planned.restart_group or room.is_begun(planned.uid):
+        return True
+    members = state.indexes.restart_groups.members(planned.restart_group)
+    return members == {moved.uid for moved in room.together(planned.uid)}
 
 
 def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assignment, ...]:
@@ -216,11 +250,11 @@ def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
 
 def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:
     """Yield the UIDs of the pods of the same owner that wait, with the gate or without."""
-    namespace, owner = pod.key[0], owner_of(pod.pod)
+    namespace, owner = pod.key[0], successors_of(pod.pod)
     gated = (uid for uid, queued in state.indexes.gates.queued.items() if queued.pod.metadata.namespace == namespace)
     for uid in chain(gated, state.indexes.waiting.of_namespace(namespace, pod.pod.spec.scheduler_name or "")):
         sibling = state.pods.get(uid)
-        if sibling is not None and owner_of(sibling.pod) == owner:
+        if sibling is not None and successors_of(sibling.pod) == owner:
             yield uid
 
 

@@ -266,20 +266,29 @@ class Moves(Feature):
         return True
 
     async def _record(self, room: RoomPlan, pods: list[GpuPod]) -> RecordedMove | None:
-        """Record the next move of a plan before it is made; returns `None` if it may not be made now."""
+        """Record the next move of a plan before it is made; returns `None` if it may not be made now.
+
+        With the first of the pods that restart together all of them are recorded, and then no limit ends their moves.
+        """
         if not await self.record.read():
             return None
-        self.limits.stayed(pods[0].uid)
+        if not room.is_begun(pods[0].uid):
+            for moved in room.together(pods[0].uid):
+                self.limits.stayed(moved.uid)
         if not self._limits_allow(room, pods):  # others have moved pods since
             self._end(room, MoveEnd.REFUSED)
             return None
-        move = RecordedMove.of(pods[0].pod, room.first.namespace, self.clock().monotonic)
-        self.limits.moved(move)
-        return move if await self.record.write() else None
+        at, receiver = self.clock().monotonic, room.first.namespace
+        together = [moved for moved in room.together(pods[0].uid) if moved.uid not in room.evicted]
+        moves = {moved.uid: RecordedMove.of(moved.wanted.pod, receiver, at) for moved in together}
+        for move in moves.values():
+            self.limits.moved(move)
+        return moves[pods[0].uid] if await self.record.write() else None
 
     def _limits_allow(self, room: RoomPlan, pods: list[GpuPod]) -> bool:
         """Whether these pods of a plan may move together, with those of all other plans."""
         now, others = self.clock(), self._under_way(but_for=room)
+        pods = [pod for pod in pods if not room.is_begun(pod.uid)]
         return all(self.limits.may_move(pod, now, others) for pod in pods) and self.limits.may_move_together(
             [pod.pod for pod in pods], room.first.namespace, now.monotonic, others
         )

@@ -100,10 +100,10 @@ class KubernetesJob(msgspec.Struct, frozen=True):
         return False
 
     @property
-    def is_managed(self) -> bool:
-        """Whether another object manages the Job, and may restart further Jobs with it; a CronJob does not."""
+    def manager(self) -> str:
+        """The kind of what manages the Job, and may restart further Jobs with it; a CronJob does not."""
         owner = self.metadata.controller
-        return owner is not None and owner.kind != "CronJob"
+        return owner.kind if owner is not None and owner.kind != "CronJob" else ""
 
 
 class JobVerdict(StrEnum):
@@ -113,6 +113,8 @@ class JobVerdict(StrEnum):
     """It creates the next pod, and counts no failure."""
     COUNTS = "counts"
     """It counts a failure, which may end it."""
+    OF_JOB_SET = "of-job-set"
+    """It does so, and restarts with the other Jobs of its JobSet."""
     MANAGED = "managed"
     """Another object manages it."""
     UNREAD = "unread"
@@ -121,9 +123,11 @@ class JobVerdict(StrEnum):
     @classmethod
     def of(cls, job: KubernetesJob) -> JobVerdict:
         """Return it for a Job that has been read."""
-        if job.is_managed:
+        if job.manager not in ("", "JobSet"):
             return cls.MANAGED
-        return cls.CONTINUES if job.ignores_evictions else cls.COUNTS
+        if not job.ignores_evictions:
+            return cls.COUNTS
+        return cls.OF_JOB_SET if job.manager else cls.CONTINUES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, Self
 
-from extender.cluster.objects.gpu_pods import GpuPod, owner_of
+from extender.cluster.objects.gpu_pods import GpuPod, successors_of
+from extender.cluster.objects.group_words import restart_group_of
 from extender.cluster.objects.kinds import Pod
 from extender.features.moves.settings import MOST_PER_HOUR, MovesSettings
 from extender.kit.bounded import Bounded
@@ -44,7 +45,7 @@ class RecordedMove:
 
 def owner_key(pod: Pod) -> str:
     """Return a short name of a pod's owner: tenants choose how long the UID in a reference is."""
-    return sha256(owner_of(pod).encode()).hexdigest()[:16]
+    return sha256(successors_of(pod).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +109,18 @@ class MoveLimits:
     def may_move_together(
         self, pods: Sequence[Pod], namespace: str, now: float, under_way: UnderWay = NOTHING_UNDER_WAY
     ) -> bool:
-        """Whether these pods, each of which may move, may do so at one time for a pod of this namespace."""
+        """Whether these pods, each of which may move, may do so at one time for a pod of this namespace.
+
+        Of one owner at most one, unless they restart together.
+        """
         self._forget(now)
         most, of = self.settings.namespace_per_hour, Counter(pod.metadata.namespace for pod in pods)
-        owners = {owner_key(pod) for pod in pods}
+        alone = [pod for pod in pods if not restart_group_of(pod)]
         return (
             len(self._moves) + under_way.count + len(pods) <= self.settings.per_hour
             and self._for[namespace] + under_way.by_receiver.get(namespace, 0) + len(pods) <= most
             and all(self._of[name] + under_way.of.get(name, 0) + count <= most for name, count in of.items())
-            and (len(owners) == len(pods) or not self.settings.between_moves)
+            and (len({owner_key(pod) for pod in alone}) == len(alone) or not self.settings.between_moves)
         )
 
     def moved_lately(self, now: float, for_namespace: str | None = None) -> int:

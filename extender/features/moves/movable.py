@@ -14,12 +14,12 @@ from extender.cluster.caches.budgets import Budgets
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
-from extender.cluster.objects.group_words import is_started_with_others
+from extender.cluster.objects.group_words import is_started_with_others, restart_group_of
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import JobName, Jobs, JobVerdict
 from extender.kit.clock import Instant
-from extender.planning.moves import MovablePod
+from extender.planning.moves import MOST_MOVES_FOR_GANG, MovablePod
 from extender.planning.units import PendingPod
 from extender.verbs.pod_context import PodContext
 from topology.annotations import keys
@@ -57,6 +57,9 @@ class Stays(StrEnum):
     JOB = "a Job that counts an eviction as a failure"
     UNREAD_JOB = "a Job that has not been read, or cannot be"
     WHOLE = "an owner that may restart all of its pods when one is evicted"
+    LARGE = f"an owner that restarts as a whole, with more than {MOST_MOVES_FOR_GANG} pods"
+    HALF = "an owner that restarts as a whole, of which other pods wait, end, or may not move"
+    NEVER = "a restartPolicy `Never`, with which its owner may fail"
     UNKNOWN_OWNER = "an owner that is no ReplicaSet, StatefulSet or Job, nor named by `moves.movable.ownerKinds`"
     GROUP = "a group, which would have to move as a whole"
     FORBIDDEN = "an annotation that forbids evictions"
@@ -75,6 +78,7 @@ class Stays(StrEnum):
 
 _OF_JOBS: Final = {
     JobVerdict.COUNTS: Stays.JOB,
+    JobVerdict.OF_JOB_SET: Stays.WHOLE,
     JobVerdict.MANAGED: Stays.WHOLE,
     JobVerdict.UNREAD: Stays.UNREAD_JOB,
 }
@@ -119,7 +123,7 @@ def movable_pods(
     jobs: Jobs,
     why_not: Callable[[GpuPod], Stays | None] = lambda _: None,
 ) -> Search[Movable]:
-    """Return the pods that may move for pods that wait; linear in all pods with GPUs.
+    """Return the pods that may move for pods that wait, of those that restart together all or none; linear in pods with GPUs.
 
     Args:
         state: The cluster.
@@ -131,7 +135,15 @@ def movable_pods(
         why_not: Says of a pod why it stays, if it does for a reason that the pods that wait have no part in.
 
     """
-    movable, looked_at = Movable(), 0
+    movable, looked_at, seen = Movable(), 0, dict[str, Stays | None]()
+
+    def judged(pod: GpuPod) -> MovablePod | Stays:
+        if reason := why_not(pod):
+            return reason
+        if _grace_seconds(pod) > patience_seconds / 2:
+            return Stays.GRACE
+        return movable_pod(state, pod, priority, now, budgets_of, jobs)
+
     for number, view in enumerate([*state.views.values()]):
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
             yield
@@ -141,13 +153,37 @@ def movable_pods(
             looked_at += 1
             if looked_at % PODS_AT_ONCE == 0:
                 yield
-            if reason := why_not(pod):
+            group = restart_group_of(pod.pod)
+            if not group:
+                movable.take(judged(pod))
+                continue
+            if group not in seen:
+                together = yield from _together(state, group, judged)
+                seen[group] = together if isinstance(together, Stays) else None
+                movable.pods += [] if isinstance(together, Stays) else together
+            if reason := seen[group]:
                 movable.take(reason)
-            elif _grace_seconds(pod) > patience_seconds / 2:
-                movable.take(Stays.GRACE)
-            else:
-                movable.take(movable_pod(state, pod, priority, now, budgets_of, jobs))
     return movable
+
+
+def _together(
+    state: ClusterState, restart_group: str, judged: Callable[[GpuPod], MovablePod | Stays]
+) -> Search[list[MovablePod] | Stays]:
+    """Return all pods that restart together, or why they stay; one pod in a step."""
+    uids = state.indexes.restart_groups.members(restart_group)
+    if len(uids) > MOST_MOVES_FOR_GANG:
+        return Stays.LARGE
+    together = list[MovablePod]()
+    for uid in sorted(uids):
+        pod = state.pods.get(uid)
+        if pod is None or not (pod.is_alive and pod.node and state.movable.include(pod.pod)):
+            return Stays.HALF
+        moving = judged(pod)
+        if isinstance(moving, Stays):
+            return moving
+        together.append(moving)
+        yield
+    return together
 
 
 def movable_pod(
@@ -170,7 +206,8 @@ def movable_pod(
         return Stays.UNREADABLE
     if reason := _why_its_job_keeps_it(pod, jobs, now):
         return reason
-    return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds)
+    group = state.indexes.groups.request_of(pod.uid)
+    return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds, restart_group_of(pod.pod), group)
 
 
 def is_alone(context: PodContext) -> bool:
@@ -226,12 +263,8 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets_of: B
         return Stays.HIGHER_PRIORITY
     if owner is None or owner.kind in _OF_ONE_NODE:
         return Stays.NO_CONTROLLER
-    if owner.kind in _AS_A_WHOLE or is_started_with_others(pod.pod):
-        return Stays.WHOLE
-    if owner.kind not in (*_ONE_BY_ONE, *state.movable.owner_kinds):
-        return Stays.UNKNOWN_OWNER
-    if state.indexes.groups.has_peers(pod.uid):
-        return Stays.GROUP
+    if reason := _why_its_owner_keeps_it(state, pod, owner.kind):
+        return reason
     if any(annotations.get(key) == word for key, word in _FORBIDS.items()):
         return Stays.FORBIDDEN
     if not is_plain(without_ours(pod)):
@@ -244,8 +277,37 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets_of: B
     return Stays.BUDGET if any(budget.allowed < 1 for budget in budgets) else None
 
 
+def _why_its_owner_keeps_it(state: ClusterState, pod: GpuPod, kind: str) -> Stays | None:
+    """Return why a pod of an owner of this kind stays, as far as labels, groups and the kind say it."""
+    if restart_group := restart_group_of(pod.pod):
+        return _why_they_stay(state, pod, kind, restart_group)
+    if kind in _AS_A_WHOLE or is_started_with_others(pod.pod):
+        return Stays.WHOLE
+    if kind not in (*_ONE_BY_ONE, *state.movable.owner_kinds):
+        return Stays.UNKNOWN_OWNER
+    return Stays.GROUP if state.indexes.groups.has_peers(pod.uid) else None
+
+
+def _why_they_stay(state: ClusterState, pod: GpuPod, kind: str, restart_group: str) -> Stays | None:
+    """Return the same of a pod that restarts with others.
+
+    The queue leaves no group in two domains of a level that the group requires, not even while it moves.
+    """
+    groups = state.indexes.groups
+    if kind in _AS_A_WHOLE and pod.pod.spec.restart_policy == "Never":
+        return Stays.NEVER
+    group = groups.request_of(pod.uid)
+    if group is not None and group.required:
+        return Stays.GROUP
+    strangers = (peer for peer in groups.peers(pod.uid) or () if restart_group_of(peer.pod) != restart_group)
+    return Stays.GROUP if any(strangers) else None
+
+
 def _why_its_job_keeps_it(pod: GpuPod, jobs: Jobs, now: Instant) -> Stays | None:
     owner = pod.pod.metadata.controller
     if owner is None or owner.kind != "Job":
         return None
-    return _OF_JOBS.get(jobs.verdict(JobName(pod.key[0], owner.name, owner.uid), now.monotonic))
+    verdict = jobs.verdict(JobName(pod.key[0], owner.name, owner.uid), now.monotonic)
+    if verdict is JobVerdict.OF_JOB_SET and restart_group_of(pod.pod):
+        return None
+    return _OF_JOBS.get(verdict)

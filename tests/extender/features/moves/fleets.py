@@ -27,10 +27,16 @@ _KINDS: Final[tuple[dict[str, str], ...]] = (CHEAP, CHEAP, CHEAP, CHEAP, _EXPENS
 
 
 class FragmentedFleet:
-    """Twelve nodes full of small pods, and one to three larger ones that wait, or a gang with so many members."""
+    """Twelve nodes full of small pods, and one to three larger ones that wait, or a gang with so many members.
+
+    In every second fleet most owners with several pods restart them together, and half of these do so at once. Few others may
+    move there.
+    """
 
     def __init__(self, seed: int, members: int = 0) -> None:
         self.random, self.is_gang = Random(f"fleet {seed}"), bool(members)
+        self._restarts = Random(f"restarts {seed}")
+        self._has_wholes = self._restarts.random() < 0.5
         self.site = MoveSite(NODES, self.random)
         with self.site.world.unchecked():  # that takes as long as all that follows
             self._fill()
@@ -52,12 +58,20 @@ class FragmentedFleet:
             if not there:
                 continue
             nodes = self.random.sample(there, min(len(there), self.random.choice((1, 1, 2, 3))))
+            kind, budget, is_rare = (
+                self.random.choice(_KINDS),
+                self.random.random() < 0.4,
+                self._restarts.random() < 0.8,
+            )
+            is_whole = self._has_wholes and len(nodes) > 1 and is_rare
             self.site.replica_set(
                 f"rs{number}",
                 gpus,
                 *nodes,
-                annotations=self.random.choice(_KINDS),
-                budget=self.random.random() < 0.4,
+                annotations={} if self._has_wholes and len(nodes) == 1 and is_rare else kind,
+                budget=budget and not is_whole,
+                is_whole=is_whole,
+                restarts=is_whole and self._restarts.random() < 0.5,
                 priority=self.random.choice((0, 0, 0, 0, 10)),
             )
             number += 1

@@ -78,6 +78,8 @@ class MoveSite:
         self._writes_left: int | None = None
         self._replicas: dict[str, tuple[int, Object]] = {}
         """ReplicaSet → how many pods it has, and their template."""
+        self._restarting: dict[str, set[str]] = {}
+        """LeaderWorkerSet that restarts all of its pods if one is missing → the pods that it has created last."""
         self._names = 0
         self.is_leader = True
         self.kubelet_works = True
@@ -92,17 +94,25 @@ class MoveSite:
         budget: bool = False,
         namespace: str = "default",
         job: Object | None = None,
+        is_whole: bool = False,
+        restarts: bool = False,
         **spec: Any,
     ) -> None:
         """Create a ReplicaSet, or a Job with this spec, with one running pod on each of these nodes.
 
-        A budget lets one of the pods be missing.
+        A budget lets one of the pods be missing. A whole one is a LeaderWorkerSet with one replica.
         """
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"uid-{name}", "controller": True}
+        labels = {"app": name}
+        if is_whole:
+            owner["kind"] = "StatefulSet"
+            labels |= {"leaderworkerset.sigs.k8s.io/name": name, "leaderworkerset.sigs.k8s.io/group-index": "0"}
+        if restarts:
+            self._restarting[name] = set()
         if job is not None:
             made = self.world.store.create(JOBS, "default", {"metadata": {"name": name}, "spec": job})
             owner |= {"apiVersion": "batch/v1", "kind": "Job", "uid": made["metadata"]["uid"]}
-        metadata = {"annotations": annotations or {}, "labels": {"app": name}, "ownerReferences": [owner]}
+        metadata = {"annotations": annotations or {}, "labels": labels, "ownerReferences": [owner]}
         template = {"metadata": metadata, "spec": _spec(gpus) | spec}
         self._replicas[name] = len(nodes), template
         for node in nodes:
@@ -214,6 +224,8 @@ class MoveSite:
         """Create a pod behind the gate, or one whose gate the queue has opened."""
         self._names += 1
         pod_name = f"{name}-{self._names}"
+        if name in self._restarting:
+            self._restarting[name].add(pod_name)
         gates = {} if sent_to else {"schedulingGates": [{"name": keys.PLAN_GATE}]}
         planned = {keys.PLANNED: sent_to} if sent_to else {}
         annotations = {**template["metadata"]["annotations"], **planned}
@@ -253,8 +265,18 @@ class MoveSite:
                 self.world.delete(pod["metadata"]["name"], 0)
         self._catch_up()
 
+    def _restart(self) -> None:
+        """Delete all pods of the LeaderWorkerSets of which one is missing or leaves."""
+        here = {pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]}
+        for created in self._restarting.values():
+            if not created <= here:
+                for name in created & here:
+                    self.world.delete(name)
+                created.clear()
+
     def _be_controller(self) -> None:
         """Create the pods that are missing, and count what budgets allow."""
+        self._restart()
         pods = self.pods()
         alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         counts = Counter((pod["metadata"].get("labels") or {}).get("app", "") for pod in alive)

@@ -10,6 +10,7 @@ from extender.features.moves.limits import HOUR_SECONDS, MoveLimits, RecordedMov
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from tests.extender.builders import pod
+from tests.extender.cluster.caches.test_restart_groups import of_replica
 
 CREATED = 1767225600.0
 """When the pods were created, in wall seconds."""
@@ -91,3 +92,15 @@ def test_two_pods_of_one_owner_do_not_move_together() -> None:
     counted.moved(RecordedMove.of(of("c").pod, "other", 0.0))
     assert not counted.may_move_together([one, two], "for", 0.0)
     assert counted.may_move_together([one], "for", 0.0)
+
+
+def test_pods_that_restart_together_are_one_owner_and_count_as_their_number() -> None:
+    """Whichever StatefulSets they have. They move together, and then the owner has peace."""
+    one, two = (of_replica(pod(name, 1, on="n1"), name) for name in ("leader", "worker"))
+    counted, sibling = limits(), read_gpu_pod(of_replica(pod("next", 1, on="n1"), "next"))
+    assert sibling
+    assert counted.may_move_together([one, two], "for", 0.0)
+    assert not counted.may_move_together([one, two, of("a").pod], "for", 0.0)
+    counted.moved(RecordedMove.of(one, "other", 0.0))
+    assert not counted.may_move(sibling, at(599.0))
+    assert counted.may_move(sibling, at(600.0))

@@ -141,8 +141,8 @@ def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(
     [
         ("PyTorchJob", "", Stays.WHOLE),
         ("RayCluster", "ray.io/cluster", Stays.WHOLE),
-        ("StatefulSet", "leaderworkerset.sigs.k8s.io/name", Stays.WHOLE),
-        ("Job", "jobset.sigs.k8s.io/jobset-name", Stays.WHOLE),
+        ("StatefulSet", "jobset.sigs.k8s.io/jobset-name", Stays.WHOLE),
+        ("MPIJob", "training.kubeflow.org/job-name", Stays.WHOLE),
         ("TrainingRun", "training.kubeflow.org/job-name", Stays.WHOLE),
         ("TrainingRun", "", Stays.UNKNOWN_OWNER),
         ("StatefulSet", "", None),
@@ -150,12 +150,88 @@ def test_a_pod_of_a_job_moves_only_if_the_job_ignores_evictions(
     ],
 )
 def test_no_single_pod_moves_of_an_owner_that_may_restart_all(owner: str, label: str, reason: Stays | None) -> None:
-    """Also where no other pod of it is there; owners of unknown kinds may do so."""
+    """In a way that is not known here, also where no other pod of it is there; owners of unknown kinds may do so."""
     stays = movable(owner=owner)
     if label:
         stays = replace(stays, metadata=replace(stays.metadata, labels=LABELS | {label: "it"}))
     seen = read(on_a_node(stays))
     assert (len(seen.pods), dict(seen.stay)) == ((0, {reason: 1}) if reason else (1, {}))
+
+
+REPLICA = {"leaderworkerset.sigs.k8s.io/name": "serve", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "train"}
+TRAINING = {"training.kubeflow.org/job-name": "bert"}
+
+
+def labelled(item: Pod, labels: Mapping[str, str], restart_policy: str = "") -> Pod:
+    spec = replace(item.spec, restart_policy=restart_policy) if restart_policy else item.spec
+    return replace(item, metadata=replace(item.metadata, labels={**labels}), spec=spec)
+
+
+def of_replica(count: int, **said: str) -> list[Pod]:
+    """Return the pods of a replica of a LeaderWorkerSet; the last one says something else."""
+    words: list[dict[str, str]] = [*([{}] * (count - 1)), said]
+    return [
+        labelled(movable(f"p{number}", number, owner="StatefulSet", wants=more), REPLICA)
+        for number, more in enumerate(words)
+    ]
+
+
+def test_pods_that_restart_together_may_move_together() -> None:
+    """Each at its cost, and in its group; a ninth pod keeps all where they are."""
+    seen = read(on_a_node(*of_replica(3)))
+    assert [(moving.uid, moving.restart_group) for moving in seen.pods] == [
+        (f"p{number}", "ml/leaderworkerset/serve/0") for number in range(3)
+    ]
+    assert all(moving.cost_gpu_seconds == 600 + SWITCH_SECONDS and moving.group for moving in seen.pods)
+    ninth = labelled(pod("p8", 1, on="b", wants={keys.MOVABLE: "true"}), REPLICA)
+    ninth = replace(
+        ninth, metadata=replace(ninth.metadata, owner_references=of_replica(1)[0].metadata.owner_references)
+    )
+    assert read(on_a_node(*of_replica(8))).stay == {}
+    seen = read(on_a_node(*of_replica(8), ninth))
+    assert (seen.pods, seen.stay) == ([], {Stays.LARGE: 8})
+
+
+@pytest.mark.parametrize(
+    ("last", "stays"),
+    [
+        (of_replica(2, **{keys.MOVABLE: "false"})[-1], {Stays.HALF: 1}),
+        (of_replica(2, **{"karpenter.sh/do-not-disrupt": "true"})[-1], {Stays.FORBIDDEN: 2}),
+        (of_replica(2, **{keys.GROUP: "another", keys.GROUP_AFFINITY: "required-rack"})[-1], {Stays.GROUP: 2}),
+        (replace(of_replica(2)[-1], spec=replace(of_replica(2)[-1].spec, node_name=None)), {Stays.HALF: 1}),
+    ],
+    ids=["not-movable", "forbidden", "requires-a-rack", "waits"],
+)
+def test_none_of_them_moves_if_one_may_not(last: Pod, stays: dict[Stays, int]) -> None:
+    """Or if one of them waits: it would restart as well."""
+    first, _ = of_replica(2)
+    seen = read(on_a_node(first, last))
+    assert (seen.pods, dict(seen.stay)) == ([], stays)
+
+
+def test_none_of_them_moves_that_are_grouped_with_others() -> None:
+    """The group would be only partly there."""
+    grouped = {keys.GROUP: "g", keys.GROUP_SCOPE: "namespace"}
+    stranger = movable("stranger", 4, wants=grouped)
+    assert read(on_a_node(*of_replica(1, **grouped), stranger)).stay == {Stays.GROUP: 2}
+
+
+@pytest.mark.parametrize(("policy", "count"), [("OnFailure", 1), ("Always", 1), ("Never", 0)])
+def test_a_pod_of_a_training_job_moves_unless_its_end_may_end_the_job(policy: str, count: int) -> None:
+    """Kubeflow gives a pod this policy also where the exit code decides."""
+    seen = read(on_a_node(labelled(movable(owner="PyTorchJob"), TRAINING, policy)))
+    assert (len(seen.pods), seen.stay[Stays.NEVER]) == (count, 1 - count)
+
+
+def test_pods_of_a_job_set_move_if_their_jobs_ignore_evictions() -> None:
+    """Without the labels of the JobSet nobody knows which pods restart with them."""
+    jobs, ignores = Jobs(), {"podFailurePolicy": {"rules": [IGNORES]}}
+    item = movable(owner="Job")
+    for spec, count in ((ignores, 1), ({}, 0)):
+        jobs.learn(JobName("ml", "it", "its-owner"), job_of(spec, owner="JobSet"), NOW.monotonic)
+        assert len(read(on_a_node(labelled(item, JOB_SET)), jobs).pods) == count
+        assert read(on_a_node(item), jobs).pods == []
 
 
 def test_the_configuration_names_pods_that_may_move_and_kinds_that_replace_one_pod() -> None:

@@ -64,6 +64,67 @@ async def test_pods_move_one_after_the_other_and_all_get_what_they_were_promised
     assert site.reservations() == {}
 
 
+def whole_in_the_way(settings: MovesSettings = AT_ONCE, *, restarts: bool = False, waits: bool = True) -> MoveSite:
+    """Return two full nodes and one with room. On each of the first two is one of the pods that restart together."""
+    site = MoveSite(3, Random(1), settings)
+    site.replica_set("whole", 1, "n0", "n1", is_whole=True, restarts=restarts, terminationGracePeriodSeconds=1)
+    site.single("stays", 4, on="n0")
+    site.single("full", 7, on="n1")
+    site.single("other", 5, on="n2")
+    if waits:
+        site.single("waits", 4)
+    return site
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_pods_that_restart_together_all_get_their_places(*, restarts: bool) -> None:
+    """Whether their owner ends the second one after the first, or it is evicted. Both count as moved."""
+    site = whole_in_the_way(restarts=restarts)
+    await site.settle()
+    assert (site.node_of("waits"), site.reservations()) == ("n0", {})
+    assert len(site.owners()["whole"]) == 2 and "n0" not in site.owners()["whole"]
+    assert evicted(site) == ["whole"] * (1 if restarts else 2)
+    assert site.moves.limits.moved_lately(site.seconds) == 2
+    assert site.outcomes["move_plans served"] == 1
+
+
+async def test_no_pod_moves_if_all_that_restart_together_are_more_than_an_hour_may_have() -> None:
+    """Three in an hour are enough for two pods, and one is not."""
+    for most, moves in ((1, 0), (3, 2)):
+        limits = AT_ONCE.model_copy(update={"namespace_per_hour": most, "between_moves": 3600.0})
+        site = whole_in_the_way(limits, waits=False)
+        await site.tick()  # since then its pods run
+        site.pass_time(3600.0)
+        site.single("waits", 4)
+        await site.settle(10)
+        assert len(site.evicted) == moves
+
+
+async def test_no_pod_is_evicted_once_one_more_restarts_with_it() -> None:
+    """Nothing is reserved for that one."""
+    site = whole_in_the_way()
+    await until_begun(site)
+    site.one_more("whole")
+    site.replica.catch_up()
+    await site.moves.round()
+    assert (evicted(site), site.reservations(), site.outcomes["move_plans changed"]) == ([], {}, 1)
+
+
+async def test_the_pods_left_keep_their_reservations_if_the_waiting_pod_goes_after_the_first_eviction() -> None:
+    """Their owner may restart them at any time until the plan's deadline."""
+    site = whole_in_the_way()
+    await until_begun(site)
+    await site.moves.round()
+    site.world.delete("waits", 0)
+    for _ in range(5):
+        await site.tick()
+    (leaves,) = (pod["metadata"]["name"] for pod in site.pods() if pod["metadata"]["name"] in ("whole-1", "whole-2"))
+    assert (len(site.evicted), len(site.reservations())) == (1, 1)
+    site.world.delete(leaves)
+    await site.settle()
+    assert (len(site.owners()["whole"]), site.reservations()) == (2, {})
+
+
 def gang_without_room() -> MoveSite:
     """Return five nodes. Two have one pod in the way of a gang of two whole nodes, and one has room for both; two are full."""
     site = MoveSite(5, Random(1))
