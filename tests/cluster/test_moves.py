@@ -204,6 +204,16 @@ def job(name: str, restart_cost: str, **more: Json) -> Json:
     return {"metadata": {"name": name}, "spec": {**indexed, "template": template, **more}}
 
 
+def job_of_set(name: str, pods: int, **more: Json) -> Json:
+    """Return a Job of so many pods, which a JobSet restarts with its other Jobs."""
+    made = job(name, "1m", completions=pods, parallelism=pods, **more)
+    words = {f"jobset.sigs.k8s.io/{key}": "train" for key in ("jobset-name", "jobset-uid")}
+    made["spec"]["template"]["metadata"]["labels"] = words
+    job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": "train"}
+    made["metadata"]["ownerReferences"] = [{**job_set, "controller": True}]
+    return made
+
+
 def _gated(gpus: int, name: str = "x", annotations: dict[str, str] | None = None) -> Json:
     return gpu_pod(
         name, gpus, annotations, schedulerName=PLAIN, schedulingGates=[OURS], terminationGracePeriodSeconds=1
@@ -258,43 +268,44 @@ def test_a_planner_that_is_killed_in_the_middle_of_a_plan_leaves_no_reservation(
             at_work.check_fixed()
 
 
-def test_a_job_counts_no_failure_for_a_pod_that_moves_and_its_next_pod_takes_the_reserved_place(
+def test_a_job_counts_no_failure_for_pods_that_move_and_their_next_pods_take_the_reserved_places(
     installation: Installation,
 ) -> None:
-    """A Job that would count one keeps its pod, though that costs less. A pod that comes between gets no reserved GPU.
+    """Both pods of its JobSet move. A Job that would count one keeps its pod. A pod that comes between gets no reserved GPU.
 
     The move is recorded in the queue's Lease, which the extender renews meanwhile.
     """
     ignores = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
     with moving(installation) as cluster:
 
-        def pod_of(name: str) -> Json:
+        def pods_of(name: str, count: int = 1) -> list[Json]:
             pods = cluster.api.list(PODS, labelSelector=f"batch.kubernetes.io/job-name={name}")
-            return next((pod for pod in pods if _runs(pod) and "deletionTimestamp" not in pod["metadata"]), {})
+            running = [pod for pod in pods if _runs(pod) and "deletionTimestamp" not in pod["metadata"]]
+            return running if len(running) == count else []
 
         cluster.join(*fleet({"hgx-h100": 2}))
         cluster.submit(_gated(GPUS_OF_NODE, "full"))
         old = eventually(partial(cluster.node_of, "full"))
         cluster.submit(_gated(3, "stays"))
-        cluster.api.post(JOBS, job("ignores", "1m", podFailurePolicy={"rules": ignores}))
+        cluster.api.post(JOBS, job_of_set("ignores", 2, podFailurePolicy={"rules": ignores}))
         cluster.api.post(JOBS, job("counts", "0s"))
-        before, stays = eventually(partial(pod_of, "ignores"), 120), eventually(partial(pod_of, "counts"), 120)
+        before = eventually(partial(pods_of, "ignores", 2), 120)
+        (stays,) = eventually(partial(pods_of, "counts"), 120)
         cluster.delete("full")
         cluster.submit(_gated(5, "other"))
         assert eventually(partial(cluster.node_of, "other")) == old
         cluster.submit(_gated(ROOM, "waits"))
         eventually(partial(cluster.events, EVICTED), 120, every_seconds=0.01)
         cluster.submit(_gated(3, "between"))
-        after = eventually(partial(pod_of, "ignores"), 120)
-        assert eventually(partial(cluster.node_of, "waits")) == stays["spec"]["nodeName"]
-        assert (after["metadata"]["uid"] != before["metadata"]["uid"], after["spec"]["nodeName"]) == (True, old)
-        assert pod_of("counts")["metadata"]["uid"] == stays["metadata"]["uid"]
+        assert eventually(partial(cluster.node_of, "waits"), 120) == stays["spec"]["nodeName"]
+        after = eventually(partial(pods_of, "ignores", 2), 120)
+        uids = [{pod["metadata"]["uid"] for pod in pods} for pods in (before, after)]
+        assert uids[0].isdisjoint(uids[1])
+        assert [pod["spec"]["nodeName"] for pod in after] == [old, old]
+        assert [pod["metadata"]["uid"] for pod in pods_of("counts")] == [stays["metadata"]["uid"]]
         status = cluster.api.get(f"{JOBS}/ignores")["status"]
         assert (status.get("failed", 0), status.get("conditions", [])) == (0, [])
         assert cluster.node_of("between") is None
         (lease,) = cluster.api.list(LEASES, fieldSelector=f"metadata.name={QUEUE_LEASE}")
         moves = decode(lease["metadata"]["annotations"][keys.MOVES], Instant(0.0, 0.0))
-        assert ([move.uid for move in moves], bool(lease["spec"]["holderIdentity"])) == (
-            [before["metadata"]["uid"]],
-            True,
-        )
+        assert ({move.uid for move in moves}, bool(lease["spec"]["holderIdentity"])) == (uids[0], True)

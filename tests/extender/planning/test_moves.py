@@ -332,6 +332,14 @@ def test_none_of_them_moves_if_one_has_no_new_place_or_too_many_gpus() -> None:
     assert plan(state, pending("w", 2, request=LINKED), *large) is None
 
 
+def test_a_pod_that_moves_with_others_makes_room_for_one_of_them_where_no_other_place_is_left() -> None:
+    """The one in the way fits only where the other one is, and that one fits elsewhere."""
+    full = on("x", "b", *range(1, 7)), on("y", "c", *range(7))
+    state = cluster(*(node(name, PAIRS) for name in "abc"), on("a0", "a", 0, 1), on("b0", "b", 0), *full)
+    made = plan(state, pending("w", 8), *together(movable("a0", "a", 0, 1), movable("b0", "b", 0)))
+    assert moved(made) == {"a0": "b", "b0": "c"}
+
+
 @pytest.mark.parametrize(("count", "fits"), [(MOST_MOVES_FOR_GANG, True), (MOST_MOVES_FOR_GANG + 1, False)])
 def test_at_most_eight_pods_move_that_restart_together(count: int, *, fits: bool) -> None:
     """For one pod that waits, which gets the node of one of them."""
