@@ -206,7 +206,8 @@ def job(name: str, restart_cost: str, **more: Json) -> Json:
 
 def job_of_set(name: str, pods: int, **more: Json) -> Json:
     """Return a Job of so many pods, which a JobSet restarts with its other Jobs."""
-    made = job(name, "1m", completions=pods, parallelism=pods, **more)
+    made = job(name, "1m", **more)
+    made["spec"] |= {"completions": pods, "parallelism": pods}
     words = {f"jobset.sigs.k8s.io/{key}": "train" for key in ("jobset-name", "jobset-uid")}
     made["spec"]["template"]["metadata"]["labels"] = words
     job_set = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": "train"}
