@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from extender.cluster.caches.cpu import cpu_only
-from extender.cluster.objects.gpu_pods import lean, lean_with_claims
+from extender.cluster.objects.kept_pods import lean, lean_with_claims
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.pod_demand import asked_by
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_same_version

@@ -21,8 +21,8 @@ from typing import Any, Final, Self
 import msgspec
 
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
-from extender.cluster.objects.gpu_pods import without_constraints
 from extender.cluster.objects.group_words import ANNOTATIONS, LABELS
+from extender.cluster.objects.kept_pods import without_constraints
 from extender.cluster.objects.kinds import (
     ContainerState,
     ContainerStatus,

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-import msgspec
-
-from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
-from extender.cluster.objects.group_words import ALL_WORDS, LABELS, GroupWords, restart_group_of
+from extender.cluster.objects.group_words import ALL_WORDS, GroupWords, restart_group_of
 from extender.cluster.objects.kinds import (
     MAX_POD_BYTES,
-    ContainerState,
     ContainerStatus,
-    ObjectMeta,
     Pod,
     PodCondition,
-    PodSpec,
-    PodStatus,
 )
-from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.objects.parts import Part, Parts, of_record
-from extender.cluster.objects.pod_demand import PodDemand, asked_by, containers_of
+from extender.cluster.objects.pod_demand import asked_by, containers_of
 from extender.cluster.objects.quantities import cpu_milli
 from extender.cluster.objects.stands_for import NEVER_PLACED, is_stand_in
 from topology.annotations import keys
@@ -41,8 +30,6 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 """Keys and values of one object together; the API server refuses all writes that leave more, but for a Binding."""
 MAX_MODELS_CHARACTERS = 256
 """Of `gpu-model`; a pod that says more is not placed."""
-MAX_STATUSES = 16
-"""Of one pod that are remembered as other pods have them."""
 _OF_SHARES = (keys.COMPUTE_PERCENT, keys.SAME_GPU)
 """What says nothing of groups, and is refused where no container asks for a share: `read_group` reads no containers."""
 _OURS = (keys.PLACEMENT, keys.FENCE, keys.NOMINATED, keys.PLANNED)
@@ -52,11 +39,11 @@ _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 """etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
 
 
-_EVICTED = "DisruptionTarget"
+EVICTED = "DisruptionTarget"
 """The condition that eviction, preemption, taints and the kubelet leave."""
-_NEVER = "Never"
+NEVER = "Never"
 """The `preemptionPolicy` of a pod that waits for room in any case."""
-_GATED = PodCondition("PodScheduled", "False", "SchedulingGated")
+GATED = PodCondition("PodScheduled", "False", "SchedulingGated")
 """The condition of a pod with scheduling gates; it stays until kube-scheduler has tried the pod."""
 
 
@@ -271,141 +258,8 @@ def read_gpu_pod(
     )
 
 
-def lean(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
-    """Return the pod without what its owner may have any number of: labels beyond a bound, further gates, conditions.
-
-    What says on which nodes it may be counts as long as it waits, or may be moved. What many pods say alike is one object
-    for all.
-    """
-    metadata, spec, status = pod.metadata, pod.spec, pod.status
-    may_move = movable.include(pod)
-    conditions = [each for each in status.conditions or () if each.type == _EVICTED and each.status == "True"][:1]
-    conditions += [each for each in status.conditions or () if each.type == keys.PLANNED_CONDITION][:1]
-    if not spec.node_name and is_said_to_be_gated(pod):
-        conditions.append(_GATED)
-    kept = PodSpec(
-        node_name=spec.node_name and sys.intern(spec.node_name),
-        scheduler_name=spec.scheduler_name and sys.intern(spec.scheduler_name),
-        scheduling_gates=_two_gates(spec),
-        priority=spec.priority,
-        priority_class_name=sys.intern(spec.priority_class_name) if may_move and spec.priority_class_name else None,
-        containers=asked.spec.containers,
-        init_containers=asked.spec.init_containers,
-        resources=asked.spec.resources,
-        scheduling_group=spec.scheduling_group,
-        workload_ref=spec.workload_ref,
-        overhead=asked.spec.overhead,
-        preemption_policy=None if spec.node_name or may_preempt(pod) else _NEVER,
-        termination_grace_period_seconds=spec.termination_grace_period_seconds if may_move else None,
-        restart_policy=sys.intern(spec.restart_policy) if may_move and spec.restart_policy else None,
-    )
-    return Pod(
-        ObjectMeta(
-            metadata.name,
-            sys.intern(metadata.namespace),
-            metadata.uid,
-            metadata.resource_version,
-            metadata.creation_timestamp,
-            metadata.deletion_timestamp,
-            _kept(metadata.labels),
-            metadata.annotations,
-            metadata.owner_references,
-        ),
-        kept if spec.node_name and not may_move else _constrained(kept, spec),
-        PodStatus(
-            status.phase and sys.intern(status.phase),
-            status.nominated_node_name,
-            conditions or None,
-            status.extended_resource_claim_status,
-            _states(status.container_statuses),
-            _states(status.init_container_statuses),
-            status.start_time if keys.EXPECTED_DURATION in (metadata.annotations or {}) or may_move else None,
-        ),
-        pod.json_bytes,
-    )
-
-
-def lean_with_claims(pod: Pod, asked: PodDemand, movable: MovablePods = OPTED_IN) -> Pod:
-    """Return the same of a pod with ResourceClaims, with what says which they are, and how long it may take to end."""
-    kept, spec = lean(pod, asked, movable), pod.spec
-    return msgspec.structs.replace(
-        kept,
-        spec=msgspec.structs.replace(
-            kept.spec,
-            resource_claims=spec.resource_claims,
-            termination_grace_period_seconds=spec.termination_grace_period_seconds,
-        ),
-        status=msgspec.structs.replace(kept.status, resource_claim_statuses=pod.status.resource_claim_statuses),
-    )
-
-
 def _gates(pod: Pod) -> set[object]:
     return {gate.get("name") for gate in pod.spec.scheduling_gates or ()}
-
-
-def _two_gates(spec: PodSpec) -> list[dict[str, object]] | None:
-    """Return at most two gates: ours, and one that somebody else has to remove."""
-    gates = spec.scheduling_gates or ()
-    ours = [gate for gate in gates if gate.get("name") == keys.PLAN_GATE]
-    others = [gate for gate in gates if gate.get("name") != keys.PLAN_GATE]
-    return [*ours[:1], *others[:1]] or None
-
-
-def _constrained(kept: PodSpec, by: PodSpec) -> PodSpec:
-    """Return it with what says on which nodes the pod may be."""
-    return msgspec.structs.replace(
-        kept,
-        node_selector=by.node_selector,
-        tolerations=by.tolerations,
-        affinity=by.affinity,
-        topology_spread_constraints=by.topology_spread_constraints,
-        resource_claims=by.resource_claims,
-        volumes=by.volumes,
-    )
-
-
-def _states(statuses: list[ContainerStatus] | None) -> list[ContainerStatus] | None:
-    """Return which containers are in which state, without since when and why, of which nobody asks."""
-    if statuses is None or len(statuses) > MAX_STATUSES:
-        return statuses
-    return _states_alike(
-        tuple(
-            (
-                each.name,
-                each.ready,
-                *(part is not None for part in (each.state.waiting, each.state.running, each.state.terminated)),
-            )
-            for each in statuses
-        )
-    )
-
-
-@lru_cache(1024)
-def _states_alike(states: tuple[tuple[str, bool, bool, bool, bool], ...]) -> list[ContainerStatus]:
-    return [
-        ContainerStatus(name, ContainerState(*({} if is_in else None for is_in in parts)), ready)
-        for name, ready, *parts in states
-    ]
-
-
-def without_constraints(spec: PodSpec) -> PodSpec:
-    """Return the spec without what says on which nodes the pod may be."""
-    return msgspec.structs.replace(
-        spec,
-        node_selector=None,
-        tolerations=None,
-        affinity=None,
-        topology_spread_constraints=None,
-        resource_claims=None,
-        volumes=None,
-    )
-
-
-def _kept(labels: Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return labels as they are kept: nearly all texts are also another pod's."""
-    if labels and len(labels) > MAX_LABELS:
-        return TOO_MANY_LABELS | {key: labels[key] for key in LABELS & labels.keys()}
-    return {sys.intern(key): sys.intern(text) for key, text in labels.items()} if labels else None
 
 
 def read_placement(pod: Pod) -> PlacementRecord | None:
@@ -501,7 +355,7 @@ def priority_of(pod: Pod) -> int:
 
 def may_preempt(pod: Pod) -> bool:
     """Whether pods of lower priority may end for it."""
-    return pod.spec.preemption_policy != _NEVER
+    return pod.spec.preemption_policy != NEVER
 
 
 def has_ended(pod: Pod) -> bool:
@@ -511,12 +365,12 @@ def has_ended(pod: Pod) -> bool:
 
 def is_said_to_be_gated(pod: Pod) -> bool:
     """Whether its condition says so; kube-scheduler has not tried the pod then, also where the gates have gone since."""
-    return any((each.type, each.reason) == (_GATED.type, _GATED.reason) for each in pod.status.conditions or ())
+    return any((each.type, each.reason) == (GATED.type, GATED.reason) for each in pod.status.conditions or ())
 
 
 def why_evicted(pod: Pod) -> str:
     """Return by what the pod has to go, as the API tells it; empty where it may stay."""
-    found = (each for each in pod.status.conditions or () if each.type == _EVICTED and each.status == "True")
+    found = (each for each in pod.status.conditions or () if each.type == EVICTED and each.status == "True")
     return next((each.reason or "no reason given" for each in found), "")
 
 

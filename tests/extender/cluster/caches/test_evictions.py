@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from extender.cluster.objects.gpu_pods import lean, why_evicted
+from extender.cluster.objects.gpu_pods import why_evicted
+from extender.cluster.objects.kept_pods import lean
 from extender.cluster.objects.kinds import Pod, PodCondition
 from extender.cluster.objects.pod_demand import asked_by
 from tests.extender.builders import cluster, gpus, node, pod

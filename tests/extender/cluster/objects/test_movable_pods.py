@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.objects.gpu_pods import lean
+from extender.cluster.objects.kept_pods import lean
 from extender.cluster.objects.kinds import OwnerReference, Pod
 from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.objects.pod_demand import asked_by

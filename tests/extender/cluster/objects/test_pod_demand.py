@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.cluster.objects import pod_demand as module
-from extender.cluster.objects.gpu_pods import lean, lean_with_claims, may_preempt, read_gpu_pod
+from extender.cluster.objects.gpu_pods import may_preempt, read_gpu_pod
+from extender.cluster.objects.kept_pods import lean, lean_with_claims
 from extender.cluster.objects.kinds import Container, Pod, PodSpec, ResourceRequirements
 from extender.cluster.objects.pod_demand import MAX_QUANTITIES, asked_by
 from extender.cluster.objects.quantities import cpu_milli

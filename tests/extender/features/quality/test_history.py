@@ -90,7 +90,8 @@ async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     first, _, *choice = told.stdout.splitlines()
     assert first == f"default/four: on {four['node']}"
     assert (
-        f"Z; predicted {four['gb_per_s']:.0f} GB/s (the node's best is {four['best_gb_per_s']:.0f}); future pods" in choice[0]
+        f"Z; predicted {four['gb_per_s']:.0f} GB/s (the node's best is {four['best_gb_per_s']:.0f}); future pods"
+        in choice[0]
     )
     assert choice[1].startswith(f"preferred to {four['alternative']['node']}; predicted ")
     assert "--extender asks the extender that bound it" in forgotten.stdout
