@@ -40,7 +40,7 @@ def test_the_policy_refuses_with_the_words_by_which_the_extender_knows_it() -> N
 
 
 def test_the_extender_may_allocate_claims_and_create_them_in_its_namespace_alone() -> None:
-    """These are all rights that it gets, of which one names no resource that the API server shows."""
+    """These are all rights that it gets: for claims, of which one names no resource that the API server shows, and to preempt."""
     before, after = rights_of_extender(render(*PLANNER)), rights_of_extender(render(*CLAIMS))
     more = {resource: verbs for resource, verbs in after.items() if before.get(resource) != verbs}
     group = "resource.k8s.io"
@@ -50,6 +50,7 @@ def test_the_extender_may_allocate_claims_and_create_them_in_its_namespace_alone
         (group, "resourceclaims/binding"): {"patch"},
         (group, "resourceslices"): {"list", "watch"},
         (group, "deviceclasses"): {"get", "list"},
+        ("policy", "poddisruptionbudgets"): {"list", "watch"},
     }
     role = named(*CLAIMS)["Role", "gputopo-extender-claims"]
     assert role["rules"] == [{"apiGroups": [group], "resources": ["resourceclaims"], "verbs": ["create"]}]
