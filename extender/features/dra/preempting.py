@@ -17,7 +17,7 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, may_preempt, owner_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
-from extender.features.dra.victims import DeviceVictims, consumers_of
+from extender.features.dra.victims import MOST_GRACE_SECONDS, DeviceVictims, consumers_of
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Instant
 from extender.kit.fair_table import FairTable
@@ -28,8 +28,6 @@ from topology.errors import RequestError
 
 MARGIN_SECONDS: Final = 60.0
 """After the longest grace period of the victims."""
-MOST_GRACE_SECONDS: Final = 600.0
-"""For so long GPUs are held at most for a pod whose victims say that they take longer."""
 GRACE_SECONDS: Final = 30.0
 """Of a pod that says nothing else."""
 MOST_OF_NAMESPACE: Final = 32
@@ -205,7 +203,8 @@ class PreemptionTurns:
         except RequestError:
             return None
         is_alone = context.group is None or (context.group.size or 1) <= 1
-        return PendingPod(pod.pod, context.request) if is_alone and not context.away(self.state) else None
+        wanted = PendingPod(pod.pod, context.request, (), context.fallbacks, context.accepted_devices)
+        return wanted if is_alone and not context.away(self.state) else None
 
 
 def _has_target(state: ClusterState, preemption: DevicePreemption, now: float) -> bool:

@@ -212,7 +212,7 @@ class Preemptions:
         metadata = waiting.pod.metadata
         self.turns.in_vain(metadata.uid, self.clock().monotonic)
         self._why_none.put(metadata.uid, metadata.namespace, str(why))
-        if why not in (NoVictims.NONE, NoVictims.ENDING):
+        if why not in (NoVictims.ROOM, NoVictims.NONE, NoVictims.ENDING):
             self.recorder.record(events.preempts_none(PodName.of_metadata(metadata), str(why)))
 
     def _end(self, preemption: DevicePreemption, end: PreemptionEnd) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import nsmallest
 from typing import Final
@@ -33,6 +33,8 @@ from topology.placement.verdict import Placement
 
 OVERDUE_SECONDS: Final = 60.0
 """After the grace period of a pod that ends: its GPUs are no longer expected to be free soon."""
+MOST_GRACE_SECONDS: Final = 600.0
+"""Within which a pod ends whose GPUs are expected to be free soon: its owner chooses how long it may take."""
 NODES_AT_ONCE: Final = 16
 """In one step: about a millisecond."""
 SEARCHED: Final = 128
@@ -44,6 +46,7 @@ ENOUGH: Final = 8
 class NoVictims(StrEnum):
     """Why no pod ends for a waiting one."""
 
+    ROOM = "there is room for it by now"
     NONE = "no pods of lower priority that may be evicted hold the GPUs that it needs"
     BUDGETS = "a PodDisruptionBudget protects pods that would have to end"
     ENDING = "pods that are ending make room"
@@ -110,6 +113,9 @@ class VictimSearch:
         """Return the best victims, or why there are none."""
         if not self.state.budgets.known:
             return NoVictims.UNREAD
+        for request in self.waiting.requests:  # the queue may have looked half a minute ago
+            if (yield from self.nodes.place(self.waiting.pod, request, self.waiting.avoided)):
+                return NoVictims.ROOM
         nodes, helpful, is_protected = list[_Node](), list[DeviceVictims](), False
         for number, view in enumerate([*self.state.views.values()]):
             if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
@@ -216,7 +222,8 @@ class VictimSearch:
 def is_leaving(pod: GpuPod, now: Instant) -> bool:
     """Whether a pod is ending, and its GPUs are expected to be free soon."""
     ends_at = pod.pod.metadata.deletion_timestamp  # the end of its grace period
-    return ends_at is not None and not pod.ended and now.age_seconds(ends_at) < OVERDUE_SECONDS
+    since = replace(now, wall=now.wall + MOST_GRACE_SECONDS).age_seconds(ends_at)  # 0 for what is later than that
+    return ends_at is not None and not pod.ended and 0 < since < MOST_GRACE_SECONDS + OVERDUE_SECONDS
 
 
 def consumers_of(demands: Demands, pod: GpuPod) -> frozenset[str]:

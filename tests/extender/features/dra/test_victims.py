@@ -27,7 +27,8 @@ def search(site: PreemptionSite, name: str, after_seconds: float = 0.0) -> Devic
     now, pod = Instant(planner.replica.seconds, time() + after_seconds), site.waiting(name)
     context = PodContext.read(planner.state, pod.pod, now)
     nodes = PlannedNodes(NodesOfCluster(planner.state), on_their_way(planner.state, now))
-    wanted = PendingPod(pod.pod, context.request, tuple(context.away(planner.state)))
+    away = tuple(context.away(planner.state))
+    wanted = PendingPod(pod.pod, context.request, away, context.fallbacks, context.accepted_devices)
     return finish(VictimSearch(planner.state, planner.dra.demands, nodes, wanted, now).run())
 
 
@@ -141,3 +142,22 @@ def test_a_pod_that_is_ending_counts_as_gone_beside_the_victims() -> None:
     site = two_nodes()
     site.world.delete("five")
     assert victims(site) == {"five-too"}
+
+
+def test_nobody_ends_where_there_is_room_by_now() -> None:
+    """The queue's last plan may be older than the room; it also accepts the pod's further alternatives."""
+    site = PreemptionSite(2)
+    site.running("low", GPUS)
+    site.running("half", GPUS // 2)
+    assert victims(site, GPUS // 2) is NoVictims.ROOM
+    site.create("choosy", [GPUS, GPUS // 2], priority=100)
+    assert search(site, "choosy") is NoVictims.ROOM
+
+
+def test_a_pod_that_takes_long_to_end_keeps_nobody_from_preempting_others() -> None:
+    """Its owner chooses the grace period, and when it is deleted."""
+    site = PreemptionSite(2)
+    site.running("slow", GPUS, priority=10, terminationGracePeriodSeconds=365 * 86_400)
+    site.running("quick", GPUS, priority=20)
+    site.world.delete("slow", None)
+    assert victims(site) == {"quick"}
