@@ -52,7 +52,9 @@ AT_ONCE: Final = 64
 SETTLED_SECONDS: Final = 5.0
 """After this replica begins to plan, before it preempts: by then the first plans have shown what fits."""
 REASONS: Final = 10_000
-"""Of pods for which none ends."""
+"""Of pods for which none ends, and of those whose evictions have been refused."""
+REFUSED_SECONDS: Final = 120.0
+"""For so long a pod is spared whose eviction was refused: others may end instead of it."""
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +76,8 @@ class Preemptions:
     turns: PreemptionTurns = field(init=False)
     _why_none: FairTable[str, str] = field(default_factory=lambda: FairTable(REASONS))
     """UID of a waiting pod → why no pod ends for it, as of the last search."""
+    _refusals: FairTable[str, tuple[NoVictims, float]] = field(default_factory=lambda: FairTable(REASONS))
+    """UID of a pod → why its eviction was refused, and until when it is spared, in monotonic seconds."""
     _search_not_before: float | None = None
     """Monotonic seconds; `None`: this replica does not plan."""
 
@@ -120,7 +124,7 @@ class Preemptions:
         if waiting is None:
             return
         uid = waiting.pod.metadata.uid
-        search = VictimSearch(self.state, self.demands, self._nodes(now, uid), waiting, now)
+        search = VictimSearch(self.state, self.demands, self._nodes(now, uid), waiting, now, self._refusal_of)
         victims = await in_turns(self.state.effort.bounded_steps(search.run()))
         if isinstance(victims, NoVictims):
             self._in_vain(waiting, victims)
@@ -169,6 +173,7 @@ class Preemptions:
             if answer is EvictionOutcome.EVICTED:
                 continue
             self.metrics.count(events.VICTIMS, answer)
+            self._learn_refusal(pod, answer, why)
             reasons = {EvictionOutcome.BUDGET: NoVictims.BUDGETS, EvictionOutcome.GONE: NoVictims.ENDING}
             return reasons.get(answer, f"a victim cannot be evicted: {why}")
         return ""
@@ -203,10 +208,22 @@ class Preemptions:
             preemption.evicted.add(pod.uid)
             self.recorder.record(events.preempted(name, preemption))
             return True
+        self._learn_refusal(pod, answer, why)
         if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not preemption.evicted:
             self._end(preemption, PreemptionEnd.REFUSED)
         preemption.not_before = self.clock().monotonic + RETRY_SECONDS
         return False
+
+    def _learn_refusal(self, pod: GpuPod, answer: EvictionOutcome, why: str) -> None:
+        """Spare a pod for a while, or every search would choose it again; a busy API server says nothing of the pod."""
+        reasons = {EvictionOutcome.BUDGET: NoVictims.BUDGETS, EvictionOutcome.REFUSED: NoVictims.REFUSED}
+        reason = reasons.get(answer)
+        if reason and (reason is NoVictims.REFUSED or "disruption budget" in why):
+            self._refusals.put(pod.uid, pod.key[0], (reason, self.clock().monotonic + REFUSED_SECONDS))
+
+    def _refusal_of(self, uid: str) -> NoVictims | None:
+        refusal = self._refusals.get(uid)
+        return refusal[0] if refusal and self.clock().monotonic < refusal[1] else None
 
     def _in_vain(self, waiting: PendingPod, why: str) -> None:
         metadata = waiting.pod.metadata

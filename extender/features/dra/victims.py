@@ -7,7 +7,7 @@ Nodes are searched that promise the cheapest victims. All of a pod's victims are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import nsmallest
@@ -50,6 +50,7 @@ class NoVictims(StrEnum):
     NONE = "no pods of lower priority that may be evicted hold the GPUs that it needs"
     BUDGETS = "a PodDisruptionBudget protects pods that would have to end"
     ENDING = "pods that are ending make room"
+    REFUSED = "evictions of pods that would have to end are refused"
     UNREAD = "PodDisruptionBudgets cannot be read"
 
 
@@ -100,6 +101,7 @@ class VictimSearch:
         nodes: The nodes, without what is held for other pods.
         waiting: The pod without room.
         now: This moment.
+        refusal_of: Returns why the eviction of a pod was refused lately, by its UID; `None`: it was not.
 
     """
 
@@ -108,15 +110,15 @@ class VictimSearch:
     nodes: PlannedNodes
     waiting: PendingPod
     now: Instant
+    refusal_of: Callable[[str], NoVictims | None] = lambda _: None
 
     def run(self) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims, or why there are none."""
         if not self.state.budgets.known:
             return NoVictims.UNREAD
-        for request in self.waiting.requests:  # the queue may have looked half a minute ago
-            if (yield from self.nodes.place(self.waiting.pod, request, self.waiting.avoided)):
-                return NoVictims.ROOM
-        nodes, helpful, is_protected = list[_Node](), list[DeviceVictims](), False
+        if (yield from self._has_room()):
+            return NoVictims.ROOM
+        nodes, helpful, reasons = list[_Node](), list[DeviceVictims](), set[NoVictims]()
         for number, view in enumerate([*self.state.views.values()]):
             if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 yield
@@ -137,12 +139,20 @@ class VictimSearch:
             victims = yield from self._of(node, budgets)
             if isinstance(victims, DeviceVictims):
                 helpful.append(victims)
-            is_protected |= victims is NoVictims.BUDGETS
+            else:
+                reasons.add(victims)
             if len(helpful) >= ENOUGH:
                 break
         if helpful:
             return min(helpful, key=lambda victims: victims.rank)
-        return NoVictims.BUDGETS if is_protected else NoVictims.NONE
+        return next((why for why in (NoVictims.BUDGETS, NoVictims.REFUSED) if why in reasons), NoVictims.NONE)
+
+    def _has_room(self) -> Search[bool]:
+        """Whether the waiting pod fits somewhere as it is: the queue may have looked half a minute ago."""
+        for request in self.waiting.requests:
+            if (yield from self.nodes.place(self.waiting.pod, request, self.waiting.avoided)):
+                return True
+        return False
 
     def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
         """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""
@@ -166,15 +176,21 @@ class VictimSearch:
         own, users = priority_of(self.waiting.pod), map(self.state.pods.get, consumers_of(self.demands, pod))
         return all(user and user.node == pod.node and priority_of(user.pod) < own for user in users)
 
+    def _refusal(self, pod: GpuPod) -> NoVictims | None:
+        """Return why the eviction of a pod, or of one that uses its claims, was refused lately."""
+        refusals = map(self.refusal_of, (pod.uid, *consumers_of(self.demands, pod)))
+        return next((refusal for refusal in refusals if refusal), None)
+
     def _of(self, node: _Node, budgets: SeenBudgets) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims of one node."""
-        waiting, spared, is_protected = self.waiting, set[str](), False
+        waiting, spared, why = self.waiting, set[str](), NoVictims.NONE
         for held in node.view.holdings:
             if priority_of(held.pod.pod) >= priority_of(waiting.pod):
                 continue
             has_several = len(budgets.of(held.pod.pod.metadata)) > 1  # the API server evicts no such pod
-            is_protected |= has_several
-            if has_several or not self._may_go(held.pod):
+            refusal = NoVictims.BUDGETS if has_several else self._refusal(held.pod)
+            why = refusal or why
+            if refusal or not self._may_go(held.pod):
                 spared.add(held.pod.uid)
             yield
         protection = Protection(self.state.indexes.groups, budgets)
@@ -185,7 +201,7 @@ class VictimSearch:
         chosen = [self.state.pods.get(uid) for uid in uids if uid not in node.leaving]
         pods = self._with_consumers(pod for pod in chosen if pod is not None)
         if not pods or candidate.cost is None:
-            return NoVictims.BUDGETS if is_protected else NoVictims.NONE
+            return why
         if candidate.cost.violations:
             return NoVictims.BUDGETS
         target = yield from self._target(node.view, node.leaving, pods)

@@ -128,3 +128,16 @@ def test_a_replica_that_has_just_begun_to_plan_preempts_nobody() -> None:
     assert not site.preemptions.under_way
     site.settle(2)
     assert site.preemptions.under_way
+
+
+def test_a_pod_whose_eviction_is_refused_is_spared_and_others_end() -> None:
+    """A policy may refuse it, or a budget that nobody here counts; else one such pod would keep all others from ending."""
+    site = PreemptionSite(2)
+    site.running("protected", GPUS, labels={"app": "protected"})
+    site.running("low", GPUS, priority=5)
+    site.budget("protected")
+    site.planner.state.budgets.replaced([])
+    place = site.node_of("low")
+    site.create("high", GPUS, priority=100)
+    site.settle(12)
+    assert site.evicted == ["low"] and site.node_of("high") == place
