@@ -12,6 +12,7 @@ from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderW
 from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
+from extender.planning.gangs import place_unit
 from extender.planning.moves import MovablePod, MovePlan, plan_room
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import PlacesOfUnits
@@ -32,7 +33,10 @@ def worthwhile_plan(
     now: Instant,
     under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Search[tuple[MovePlan, float] | None]:
-    """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds."""
+    """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds; `None` if it has room."""
+    places_of = PlacesOfUnits(state)
+    if (yield from state.effort.bounded_steps(_has_room(nodes, places_of, unit))):
+        return None
     largest = max(member.gpus for member in unit.members)
     wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
     seconds = min(wait, MOST_WAIT_SECONDS)
@@ -53,6 +57,14 @@ def worthwhile_plan(
             moving, unit.namespace, now.monotonic, under_way
         )
 
-    moves = plan_room(nodes, PlacesOfUnits(state), unit, movable.pods, gain, may_go)
+    moves = plan_room(nodes, places_of, unit, movable.pods, gain, may_go)
     plan = yield from state.effort.bounded_steps(moves)
     return None if plan is None else (plan, plan.gpus * seconds)
+
+
+def _has_room(nodes: PlannedNodes, places_of: PlacesOfUnits, unit: Unit) -> Search[bool]:
+    """Whether a unit fits as things are: the queue may have looked half a minute ago."""
+    for way in unit.ways():
+        if (yield from place_unit(nodes, places_of(way), way, enters=True)):
+            return True
+    return False

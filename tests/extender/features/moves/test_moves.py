@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from benchmarks.simulated.double.resources import BUDGETS, PODS, Object
+from extender.binding.release import release
 from extender.cluster.candidates.holds import Heir, Hold, Holds
 from extender.features.moves.course import RoomPlan
 from extender.features.moves.events import GIVEN_UP, WAITS
@@ -21,6 +22,7 @@ from extender.features.moves.settings import MovesSettings
 from extender.kubernetes.evictor import EVICTED
 from extender.planning.reservations import Reservation
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
+from tests.extender.world import drive
 from topology.annotations import keys
 
 
@@ -421,6 +423,21 @@ async def test_a_replica_that_does_not_plan_moves_nothing_and_holds_nothing() ->
     site.is_leader = False
     await site.moves.round()
     assert (site.moves.plans, site.reservations(), evicted(site)) == ([], {}, [])
+
+
+async def test_no_pod_moves_once_there_is_room() -> None:
+    """The queue may have looked half a minute ago, and plans the pod at its next look."""
+    site = fragmented()
+    await site.queue_alone()
+    site.world.set_status("stays", "Succeeded", "terminated")
+    site.replica.catch_up()
+    for task in site.replica.attention.due(site.replica.state, site.seconds):
+        drive(release(site.replica.state, task), site.world.execute)
+    site.replica.catch_up()
+    await site.moves.round()
+    assert not site.moves.plans
+    await site.settle()
+    assert (site.node_of("waits"), evicted(site)) == ("n0", [])
 
 
 async def test_no_pod_moves_that_has_not_come_through_the_queue() -> None:
