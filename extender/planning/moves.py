@@ -31,6 +31,8 @@ MOST_MOVES_FOR_GANG: Final = 8
 """Also for one pod, where pods move that restart together."""
 TRIED_FOR_GANG: Final = 16
 """Pods in the way of a gang, at most. The search tries of each whether it can stay."""
+GROUPED_AT_ONCE: Final = 256
+"""Pods, in one step: about a millisecond."""
 TRIED: Final = 256
 """Sets of pods for which new places are looked for, the cheapest first."""
 COLLECTED: Final = 4 * TRIED
@@ -156,15 +158,8 @@ def plan_moves_for_gang(
     On each node the cheapest pods are chosen, at most two, without which one more member fits there. Nodes are taken in the order
     of this cost until the gang fits. Then each pod stays without which it fits, too, the dearest first. A cheaper plan may exist.
 
-    Args:
-        nodes: As they are, and as all that is planned will make them.
-        places: The nodes where the gang may go, and where they stand.
-        gang: The gang without room.
-        movable: Pods that may move. Those with as many GPUs as the largest member, or more, are left out.
-        worth_gpu_seconds: What it is worth that all of the gang starts now; a part of it is worth its share.
-        may_go_together: Whether nothing else forbids to evict all of these at one time.
-        places_of: Returns the nodes where pods that move together may go, and where they stand.
-
+    Pods with as many GPUs as the largest member, or more, are left out. `places` are the nodes where the gang may go, and where
+    they stand. A part of the gang is worth its share. The other arguments are those of `plan_moves`.
     """
     largest = max(gang.members, key=lambda member: member.gpus)
     cheapest = yield from _cheapest(nodes, largest, movable, worth_gpu_seconds, may_go_together, places, of_node=1)
@@ -219,10 +214,16 @@ def _together(pods: Iterable[MovablePod]) -> list[_Together]:
 
 def _by_node(
     movable: Iterable[MovablePod], waiting: PendingPod, among: Container[str] | None
-) -> dict[str, list[_Together]]:
+) -> Search[dict[str, list[_Together]]]:
     """Return the pods with fewer GPUs than the waiting one, on the nodes where that may go."""
-    by_node = dict[str, list[_Together]]()
-    for pods in _together(movable):
+    together, by_node = dict[str, list[MovablePod]](), dict[str, list[_Together]]()
+    for number, pod in enumerate(movable):
+        if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
+            yield
+        together.setdefault(pod.moves_as, []).append(pod)
+    for number, pods in enumerate(map(tuple, together.values())):
+        if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
+            yield
         if all(pod.gpus.bit_count() < waiting.gpus for pod in pods):
             for node in dict.fromkeys(pod.node for pod in pods):
                 if node not in waiting.avoided and (among is None or node in among):
@@ -258,7 +259,7 @@ def _cheapest(
     Of all nodes, or those in `among`, and `of_node` of each of them; `None`: all.
     """
     best = list[_Candidate]()
-    for node, pods in _by_node(movable, waiting, among).items():
+    for node, pods in (yield from _by_node(movable, waiting, among)).items():
         within = (some for some in _sets(node, pods) if _cost(some) <= worth_gpu_seconds)
         candidates = yield from _candidates(nodes, node, within, waiting.request, may_go_together)
         best += sorted(candidates, key=_rank)[:of_node]

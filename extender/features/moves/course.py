@@ -14,7 +14,8 @@ from itertools import chain
 
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
-from extender.cluster.objects.gpu_pods import GpuPod, priority_of, successors_of
+from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
+from extender.cluster.objects.group_words import restart_group_of
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
@@ -250,11 +251,15 @@ def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
 
 def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:
     """Yield the UIDs of the pods of the same owner that wait, with the gate or without."""
-    namespace, owner = pod.key[0], successors_of(pod.pod)
+    if restart_group := restart_group_of(pod.pod):
+        members = (state.pods.get(uid) for uid in state.indexes.restart_groups.members(restart_group))
+        yield from (member.uid for member in members if member is not None and member.node is None)
+        return
+    namespace, owner = pod.key[0], owner_of(pod.pod)
     gated = (uid for uid, queued in state.indexes.gates.queued.items() if queued.pod.metadata.namespace == namespace)
     for uid in chain(gated, state.indexes.waiting.of_namespace(namespace, pod.pod.spec.scheduler_name or "")):
         sibling = state.pods.get(uid)
-        if sibling is not None and successors_of(sibling.pod) == owner:
+        if sibling is not None and owner_of(sibling.pod) == owner:
             yield uid
 
 

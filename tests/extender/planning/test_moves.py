@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -15,6 +15,7 @@ from extender.cluster.state import ClusterState
 from extender.planning import moves as moves_module
 from extender.planning.moves import (
     DECIDED_AT_ONCE,
+    GROUPED_AT_ONCE,
     MOST_MOVES,
     MOST_MOVES_FOR_GANG,
     Leaving,
@@ -161,6 +162,21 @@ def _fit(sizes: list[int], left: dict[str, int]) -> bool:
     if not sizes:
         return True
     return any(room >= sizes[0] and _fit(sizes[1:], {**left, where: room - sizes[0]}) for where, room in left.items())
+
+
+def test_a_step_takes_few_of_the_movable_pods() -> None:
+    """A fleet has tens of thousands of them."""
+    looked_at = list[MovablePod]()
+
+    def pods() -> Iterator[MovablePod]:
+        for number in range(4 * GROUPED_AT_ONCE):
+            looked_at.append(movable(f"m{number}", "a", 0))
+            yield looked_at[-1]
+
+    steps = plan_moves(planned_nodes(two_nodes()), pending("w", 1), pods(), PLENTY)
+    in_steps = [0, *(len(looked_at) for _ in steps)]
+    assert len(looked_at) == 4 * GROUPED_AT_ONCE
+    assert max(later - before for before, later in pairwise(in_steps)) == GROUPED_AT_ONCE
 
 
 def test_sets_of_pods_that_may_not_go_together_end_steps_as_well() -> None:
