@@ -39,6 +39,8 @@ AT_ONCE: Final = 64
 NAMESPACES: Final = 1000
 PAUSE: Final = Pauses(5.0, 120.0)
 """Between two searches in vain for pods of one owner."""
+AGAIN: Final = Pauses(600.0, 21_600.0)
+"""Between two preemptions for one pod: it had its place, and could not run there for a reason that is not known here."""
 
 
 class PreemptionEnd(StrEnum):
@@ -150,6 +152,8 @@ class PreemptionTurns:
     state: ClusterState
     pauses: Backoff = field(default_factory=lambda: Backoff(PAUSE))
     """By owner, or by the pod's UID where it has none."""
+    _places: Backoff = field(default_factory=lambda: Backoff(AGAIN))
+    """By UID of a pod that has got a place by a preemption."""
     _served: FairTable[str, float] = field(default_factory=lambda: FairTable(NAMESPACES))
     """Namespace → when its last turn was, in monotonic seconds."""
 
@@ -181,6 +185,11 @@ class PreemptionTurns:
         if pod := self.state.pods.get(uid):
             self.pauses.failed(_key(pod), now, pod.key[0])
 
+    def got_place(self, uid: str, now: float) -> None:
+        """Let no other pods end for one that has got its place, for long: it needs none unless it cannot run there."""
+        if pod := self.state.pods.get(uid):
+            self._places.failed(uid, now, pod.key[0])
+
     def _may_begin(self, pod: GpuPod, now: Instant) -> bool:
         return (
             pod.claimed is not None
@@ -189,6 +198,7 @@ class PreemptionTurns:
             and may_preempt(pod.pod)
             and not self.state.indexes.groups.has_peers(pod.uid)
             and self.pauses.may_begin(_key(pod), now.monotonic)
+            and self._places.may_begin(pod.uid, now.monotonic)
             and not self.state.claimed_on(pod.uid)
             and not self.state.holds.firm_of(pod.uid, now.monotonic)
         )

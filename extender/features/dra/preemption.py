@@ -240,6 +240,8 @@ class Preemptions:
         self.metrics.count(events.PREEMPTIONS, end)
         pod = _words(preemption.victims.target.pod)
         log.info("a preemption has ended", pod=pod, outcome=str(end), evicted=len(preemption.evicted))
+        if preemption.evicted and end in (PreemptionEnd.SERVED, PreemptionEnd.ELSEWHERE):
+            self.turns.got_place(preemption.uid, now)
         if end in (PreemptionEnd.SERVED, PreemptionEnd.GONE):
             return
         self.turns.in_vain(preemption.uid, now)

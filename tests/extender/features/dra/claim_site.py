@@ -126,6 +126,8 @@ class ClaimSite:
         """Probability that a write of the planner is lost, late, or its last."""
         self.unfit: set[str] = set()
         """Nodes where kube-scheduler lets no pod run."""
+        self.unfit_pods: set[str] = set()
+        """Names of the pods that it lets run nowhere."""
         self.schedules = True
         self.dies_at: type[Intent] | None = None
         """The planner dies at its next request of this kind, which arrives later."""
@@ -260,7 +262,7 @@ class ClaimSite:
                 continue
             assert len(places) == 1, "the claims of a pod are on one node"
             (node,) = places
-            if node in self.unfit or self.random.random() < self.chaos:
+            if node in self.unfit or pod["metadata"]["name"] in self.unfit_pods or self.random.random() < self.chaos:
                 self.undone += 1
                 self._patch_status(self.random.choice(claims), {"allocation": None})
             else:

@@ -117,6 +117,22 @@ def test_a_pod_that_could_not_run_where_it_preempted_does_not_preempt_on_the_nex
     assert site.undone and len(site.evicted) == 1
 
 
+def test_a_pod_that_can_run_nowhere_does_not_preempt_the_successor_of_its_victim() -> None:
+    """The node steps back from it for half a minute only, and then it would preempt for ever."""
+    site = full_site()
+    site.unfit_pods = {"high"}
+    site.create("high", GPUS, priority=100)
+    while not site.undone:
+        site.settle(1)
+    assert site.evicted == ["low"]
+    site.create("successor", GPUS)
+    site.settle(40)
+    assert site.evicted == ["low"] and site.node_of("successor") == "n0"
+    site.seconds += preempting.AGAIN.first_seconds
+    site.settle()
+    assert site.evicted == ["low", "successor"]
+
+
 def test_a_replica_that_has_just_begun_to_plan_preempts_nobody() -> None:
     """Other nodes may be about to be schedulable."""
     site = full_site()
