@@ -47,6 +47,7 @@ from extender.features.moves.settings import MovesSettings
 from extender.inspect.front_tables import FrontTable
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Clock, Instant
+from extender.kit.fair_table import FairTable
 from extender.kit.plain_structlog import structlog
 from extender.kit.rounds import Round
 from extender.kit.turns import in_turns
@@ -65,6 +66,10 @@ SEARCH_RATIO: Final = 9
 """Times what a search took, at least: searches cost a tenth of the time, however many pods wait."""
 RETRY_SECONDS: Final = 5.0
 """Before another eviction of a plan is tried again that was refused."""
+REFUSED_SECONDS: Final = 3600.0
+"""For so long a pod stays whose eviction was refused: others may move instead of it."""
+REFUSED: Final = 10_000
+"""Pods of which this is remembered."""
 SETTLING: Final = 1000
 """Plans that have ended, and are remembered: the oldest are forgotten first."""
 
@@ -97,6 +102,8 @@ class Moves(Feature):
     turns: WaitingTurns = field(init=False)
     _settling: deque[RoomPlan] = field(default_factory=lambda: deque(maxlen=SETTLING))
     """Plans that have ended lately: new places of pods that they have moved may still be held."""
+    _refused: FairTable[str, float] = field(default_factory=lambda: FairTable(REFUSED))
+    """UID of a pod whose eviction was refused → until when it stays, in monotonic seconds."""
     _search_not_before: float = 0.0
     """Monotonic seconds."""
 
@@ -196,7 +203,9 @@ class Moves(Feature):
             return
         nodes = self.nodes_as_planned(now, unit.key)
         planned = self._under_way()
-        search = worthwhile_plan(self.state, nodes, unit, self.settings, self.limits, self.jobs, now, planned)
+        search = worthwhile_plan(
+            self.state, nodes, unit, self.settings, self.limits, self.jobs, now, planned, self._is_refused
+        )
         made = await in_turns(search)
         if made is None and await read_jobs(self.send, self.jobs, now, READ_AT_ONCE):
             return  # with what has been read there may be a plan the next time
@@ -261,6 +270,7 @@ class Moves(Feature):
             answer, _ = await evict(self.send, PodName.of(pod), dry_run=True)
             if answer is not EvictionOutcome.EVICTED:
                 self.metrics.count(MOVES, answer)
+                self._learn_refusal(pod, answer)
                 return False
         room.is_promised = True
         return True
@@ -306,12 +316,21 @@ class Moves(Feature):
             waiting = PodName.of_metadata(room.first)
             self.recorder.record(events.moved(PodName.of(pod), waiting, move, place))
             return
+        self._learn_refusal(pod, answer)
         if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
             revoke(self.state, room, pod)
         if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not room.evicted:
             self._end(room, MoveEnd.REFUSED)
             return
         room.not_before = self.clock().monotonic + RETRY_SECONDS
+
+    def _learn_refusal(self, pod: GpuPod, answer: EvictionOutcome) -> None:
+        """Let a pod stay for long whose eviction a policy refuses, or every search would choose it again."""
+        if answer is EvictionOutcome.REFUSED:
+            self._refused.put(pod.uid, pod.key[0], self.clock().monotonic + REFUSED_SECONDS)
+
+    def _is_refused(self, uid: str) -> bool:
+        return self.clock().monotonic < (self._refused.get(uid) or 0.0)
 
     def _count(self, room: RoomPlan, moved: MovablePod) -> None:
         """Take note of an eviction that was granted."""

@@ -74,6 +74,7 @@ class Stays(StrEnum):
     GRACE = "a grace period of more than half of the time that a plan has"
     NO_GATE = "no way through the queue: the next pod would not wait for its new place"
     LIMITS = "limits of moves"
+    REFUSED = "an eviction that was refused lately"
 
 
 _OF_JOBS: Final = {

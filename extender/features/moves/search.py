@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod
@@ -32,6 +32,7 @@ def worthwhile_plan(
     jobs: Jobs,
     now: Instant,
     under_way: UnderWay = NOTHING_UNDER_WAY,
+    is_refused: Callable[[str], bool] = lambda _: False,
 ) -> Search[tuple[MovePlan, float] | None]:
     """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds; `None` if it has room."""
     places_of = PlacesOfUnits(state)
@@ -47,6 +48,8 @@ def worthwhile_plan(
         # Without our gate, kube-scheduler's first call drops what is held for the next pod.
         if candidate.directed_to is None:
             return Stays.NO_GATE
+        if is_refused(candidate.uid):
+            return Stays.REFUSED
         return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
 
     movable = yield from movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs, why_not)

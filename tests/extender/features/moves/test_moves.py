@@ -20,6 +20,7 @@ from extender.features.moves.feature import Moves
 from extender.features.moves.limits import RecordedMove
 from extender.features.moves.settings import MovesSettings
 from extender.kubernetes.evictor import EVICTED
+from extender.kubernetes.rest import Request
 from extender.planning.reservations import Reservation
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
 from tests.extender.world import drive
@@ -423,6 +424,25 @@ async def test_a_replica_that_does_not_plan_moves_nothing_and_holds_nothing() ->
     site.is_leader = False
     await site.moves.round()
     assert (site.moves.plans, site.reservations(), evicted(site)) == ([], {}, [])
+
+
+async def test_another_pod_moves_if_the_eviction_of_the_cheapest_is_refused() -> None:
+    """A policy may refuse it for good, and each search would choose it again."""
+    site = MoveSite(2, Random(1), AT_ONCE)
+    for node, cost in (("n0", "1m"), ("n1", "5m")):
+        annotations = {keys.MOVABLE: "true", keys.RESTART_COST: cost}
+        site.replica_set(f"on-{node}", 1, node, annotations=annotations, terminationGracePeriodSeconds=1)
+        site.single(f"stays-{node}", 4, on=node)
+    site.single("waits", 4)
+    send = site.moves.send
+
+    async def refusing(request: Request) -> tuple[int, bytes]:
+        return (403, b"{}") if "/on-n0" in request.path else await send(request)
+
+    site.moves.send = refusing
+    for _ in range(30):
+        await site.tick()
+    assert (evicted(site), site.node_of("waits")) == (["on-n1"], "n1")
 
 
 async def test_no_pod_moves_once_there_is_room() -> None:
