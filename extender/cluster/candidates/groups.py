@@ -193,11 +193,15 @@ class Groups:
 
     def has_peers(self, uid: str) -> bool:
         """Whether there are any of them; linear in the group only once after each change of it."""
+        return self.count_peers(uid) > 0
+
+    def count_peers(self, uid: str) -> int:
+        """Return how many of them there are, at the same cost."""
         if uid not in self._key_of:
-            return False
+            return 0
         key = self._key_of[uid]
         tally, itself = self._tally(key), self._members[key][uid].pod.is_alive
-        return len(tally.live) + tally.gated > itself
+        return len(tally.live) + tally.gated - itself
 
     def is_spread(self, uid: str) -> bool:
         """Whether a pod's group is at work on several nodes; mostly its first two pods tell."""

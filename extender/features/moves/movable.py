@@ -38,6 +38,8 @@ _FORBIDS: Final[Mapping[str, str]] = {
 """Annotations by which owners keep other programs from evicting a pod."""
 NODES_AT_ONCE: Final = 32
 """In one step: about a millisecond."""
+MOST_PEERS: Final = 8 * MOST_MOVES_FOR_GANG
+"""Pods of one group that are looked at; not all of more can restart together, or these are too many to move."""
 PODS_AT_ONCE: Final = 2
 """That may move, in one step: to look for the budgets of one takes 3 µs for each budget of its namespace."""
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
@@ -298,7 +300,7 @@ def _why_they_stay(state: ClusterState, pod: GpuPod, kind: str, restart_group: s
     if kind in _AS_A_WHOLE and pod.pod.spec.restart_policy == "Never":
         return Stays.NEVER
     group = groups.request_of(pod.uid)
-    if group is not None and group.required:
+    if (group is not None and group.required) or groups.count_peers(pod.uid) > MOST_PEERS:
         return Stays.GROUP
     strangers = (peer for peer in groups.peers(pod.uid) or () if restart_group_of(peer.pod) != restart_group)
     return Stays.GROUP if any(strangers) else None

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.cluster.caches.budgets import Budgets
+from extender.cluster.candidates.groups import Groups
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
@@ -222,6 +223,14 @@ def test_a_pod_of_a_training_job_moves_unless_its_end_may_end_the_job(policy: st
     """Kubeflow gives a pod this policy also where the exit code decides."""
     seen = read(on_a_node(labelled(movable(owner="PyTorchJob"), TRAINING, policy)))
     assert (len(seen.pods), seen.stay[Stays.NEVER]) == (count, 1 - count)
+
+
+def test_a_large_group_is_not_looked_at_for_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant chooses how many pods are in it, and how many of them restart alone."""
+    state = on_a_node(*of_replica(2))
+    monkeypatch.setattr("extender.features.moves.movable.MOST_PEERS", 0)
+    monkeypatch.delattr(Groups, "peers")
+    assert read(state).stay == {Stays.GROUP: 2}
 
 
 def test_pods_of_a_job_set_move_if_their_jobs_ignore_evictions() -> None:
