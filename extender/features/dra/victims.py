@@ -267,6 +267,8 @@ def fits_without(
     gpus = freed(view, gone)
     staying = (pod for name in gone if (pod := state.pods.get(name)) and pod.node == target.node and not pod.ended)
     demand = sum((HostDemand.of(pod.pod) for pod in staying), NO_DEMAND)
-    if not demands.fits_on(uid, view, view.shape.free | gpus, target.request.alternative):
+    while (suits := demands.fits_on(uid, view, view.shape.free | gpus, target.request.alternative)) is None:
+        yield  # the next look gets further
+    if not suits:
         return False
     return (yield from still_fits(nodes, (target,), (Leaving(target.node, gpus, demand),)))

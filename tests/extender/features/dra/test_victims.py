@@ -5,9 +5,12 @@ from __future__ import annotations
 from time import time
 
 import msgspec
+import pytest
 
 from benchmarks.simulated.double.resources import PODS, Object
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.features.dra.demands import Demands
 from extender.features.dra.preempting import GRACE_SECONDS
 from extender.features.dra.victims import OVERDUE_SECONDS, DeviceVictims, NoVictims, VictimSearch
 from extender.kit.clock import Instant
@@ -142,6 +145,20 @@ def test_a_pod_that_is_ending_counts_as_gone_beside_the_victims() -> None:
     site = two_nodes()
     site.world.delete("five")
     assert victims(site) == {"five-too"}
+
+
+def test_selectors_that_take_longer_than_a_step_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a preemption would end where a node's slices change after the first of several victims has gone."""
+    site, begun, fits_on = PreemptionSite(), {0}, Demands.fits_on
+
+    def slowly(demands: Demands, uid: str, view: NodeView, free: int, alternative: int) -> bool | None:
+        is_begun = free in begun
+        begun.add(free)
+        return fits_on(demands, uid, view, free, alternative) if is_begun else None
+
+    site.running("low", GPUS)
+    monkeypatch.setattr(Demands, "fits_on", slowly)
+    assert victims(site) == {"low"}
 
 
 def test_nobody_ends_where_there_is_room_by_now() -> None:
