@@ -34,7 +34,7 @@ def worthwhile_plan(
     under_way: UnderWay = NOTHING_UNDER_WAY,
     is_refused: Callable[[str], bool] = lambda _: False,
 ) -> Search[tuple[MovePlan, float] | None]:
-    """Return a plan for a pod or a gang that waits in the queue, and what it is worth in GPU-seconds; `None` if it has room."""
+    """Return a plan for a pod or gang of the queue that has no room, and what it is worth in GPU-seconds."""
     places_of = PlacesOfUnits(state)
     if (yield from state.effort.bounded_steps(_has_room(nodes, places_of, unit))):
         return None
