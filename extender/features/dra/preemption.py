@@ -199,9 +199,9 @@ class Preemptions:
                 return
 
     async def _evict(self, preemption: DevicePreemption, pod: GpuPod) -> bool:
-        """Evict a pod in the version that was looked at; returns whether to go on with the next one."""
+        """Evict a pod in any version: its priority and its node never change. Returns whether to go on with the next one."""
         name = PodName.of(pod)
-        answer, why = await evict(self.send, name, pod.pod.metadata.resource_version)
+        answer, why = await evict(self.send, name)
         self.metrics.count(events.VICTIMS, answer)
         log.info("asked for an eviction", pod="/".join(pod.key), node=pod.node, answer=str(answer), why=why)
         if answer is EvictionOutcome.EVICTED:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from benchmarks.simulated.double.resources import PODS
 from extender.features.dra import preempting, preemption
+from extender.kubernetes.rest import Request
 from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
 
 FULL = frozenset(f"gpu-{number}" for number in range(GPUS))
@@ -144,6 +146,21 @@ def test_a_replica_that_has_just_begun_to_plan_preempts_nobody() -> None:
     assert not site.preemptions.under_way
     site.settle(2)
     assert site.preemptions.under_way
+
+
+def test_a_victim_that_changes_all_the_time_ends_all_the_same() -> None:
+    """Its owner may write annotations many times a second, and nothing that counts here can change."""
+    site = full_site()
+    send = site.preemptions.send
+
+    async def changing(request: Request) -> tuple[int, bytes]:
+        site.world.patch(PODS, "low", {"metadata": {"annotations": {"beat": str(site.seconds)}}})
+        return await send(request)
+
+    site.preemptions.send = changing
+    site.create("high", GPUS, priority=100)
+    site.settle(8)
+    assert site.evicted == ["low"]
 
 
 def test_a_pod_whose_eviction_is_refused_is_spared_and_others_end() -> None:
