@@ -10,7 +10,7 @@ from typing import Final
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, GetPod, Step
-from extender.cluster.candidates.holds import NOTHING
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -144,9 +144,11 @@ class Preemptions:
 
     def _nodes(self, now: Instant, uid: str) -> PlannedNodes:
         """Return the nodes without what is held or kept for others than one pod."""
-        taken = on_their_way(self.state, now, (uid,))
+        taken, own = on_their_way(self.state, now, (uid,)), self.state.holds.firm_of(uid, now.monotonic)
         for node, held in self.queue.kept(uid).items():
-            taken[node] = taken.get(node, NOTHING) + held
+            # But for what a plan keeps that was being made when this was held for the pod.
+            gpus = held.gpus & ~own.gpus if own and own.node == node else held.gpus
+            taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
         return PlannedNodes(NodesOfCluster(self.state), taken)
 
     async def _holds_still(self, preemption: DevicePreemption) -> bool:

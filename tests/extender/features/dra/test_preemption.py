@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.simulated.double.resources import PODS
 from extender.features.dra import preempting, preemption
 from extender.kubernetes.rest import Request
+from extender.planning.reservations import Reservation
 from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
 
 FULL = frozenset(f"gpu-{number}" for number in range(GPUS))
@@ -161,6 +162,19 @@ def test_a_victim_that_changes_all_the_time_ends_all_the_same() -> None:
     site.create("high", GPUS, priority=100)
     site.settle(8)
     assert site.evicted == ["low"]
+
+
+def test_what_the_queue_has_kept_of_a_place_by_an_older_plan_ends_no_preemption() -> None:
+    """Its plan was being made while the GPUs were reserved."""
+    site = full_site()
+    site.create("high", GPUS, priority=100)
+    while not site.preemptions.under_way:
+        site.settle(1)
+    (preemption,) = site.preemptions.under_way.values()
+    target = preemption.victims.target
+    site.planner.queue.turns.reservation = Reservation("a gang", "default", (target,), None)
+    asyncio.run(site.preemptions.round())
+    assert site.evicted == ["low"] and site.preemptions.under_way
 
 
 def test_a_pod_whose_eviction_is_refused_is_spared_and_others_end() -> None:
