@@ -69,6 +69,8 @@ class RoomPlan:
     """Whether all of its evictions have been tried, and the limits allow them together."""
     not_before: float = 0.0
     """When the next eviction may be tried, in monotonic seconds."""
+    conflicts: int = 0
+    """Evictions that came to nothing, as the pods had changed since they were looked at."""
 
     @property
     def first(self) -> ObjectMeta:

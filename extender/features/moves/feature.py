@@ -68,6 +68,8 @@ RETRY_SECONDS: Final = 5.0
 """Before another eviction of a plan is tried again that was refused."""
 REFUSED_SECONDS: Final = 3600.0
 """For so long a pod stays whose eviction was refused: others may move instead of it."""
+MOST_CONFLICTS: Final = 3
+"""Evictions of a plan that may come to nothing because a pod has changed."""
 REFUSED: Final = 10_000
 """Pods of which this is remembered."""
 SETTLING: Final = 1000
@@ -316,6 +318,9 @@ class Moves(Feature):
             waiting = PodName.of_metadata(room.first)
             self.recorder.record(events.moved(PodName.of(pod), waiting, move, place))
             return
+        room.conflicts += answer is EvictionOutcome.GONE
+        if room.conflicts >= MOST_CONFLICTS:
+            answer = EvictionOutcome.REFUSED  # its owner may change it without end
         self._learn_refusal(pod, answer)
         if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
             revoke(self.state, room, pod)

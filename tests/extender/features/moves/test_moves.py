@@ -426,14 +426,20 @@ async def test_a_replica_that_does_not_plan_moves_nothing_and_holds_nothing() ->
     assert (site.moves.plans, site.reservations(), evicted(site)) == ([], {}, [])
 
 
-async def test_another_pod_moves_if_the_eviction_of_the_cheapest_is_refused() -> None:
-    """A policy may refuse it for good, and each search would choose it again."""
+def cheapest_on_n0() -> MoveSite:
+    """Return two nodes on each of which the move of a pod makes room."""
     site = MoveSite(2, Random(1), AT_ONCE)
     for node, cost in (("n0", "1m"), ("n1", "5m")):
         annotations = {keys.MOVABLE: "true", keys.RESTART_COST: cost}
         site.replica_set(f"on-{node}", 1, node, annotations=annotations, terminationGracePeriodSeconds=1)
         site.single(f"stays-{node}", 4, on=node)
     site.single("waits", 4)
+    return site
+
+
+async def test_another_pod_moves_if_the_eviction_of_the_cheapest_is_refused() -> None:
+    """A policy may refuse it for good, and each search would choose it again."""
+    site = cheapest_on_n0()
     send = site.moves.send
 
     async def refusing(request: Request) -> tuple[int, bytes]:
@@ -441,6 +447,23 @@ async def test_another_pod_moves_if_the_eviction_of_the_cheapest_is_refused() ->
 
     site.moves.send = refusing
     for _ in range(30):
+        await site.tick()
+    assert (evicted(site), site.node_of("waits")) == (["on-n1"], "n1")
+
+
+async def test_another_pod_moves_if_the_cheapest_changes_all_the_time() -> None:
+    """Its eviction in the version that was looked at never comes true, and its owner may write to it many times a second."""
+    site = cheapest_on_n0()
+    send = site.moves.send
+
+    async def changing(request: Request) -> tuple[int, bytes]:
+        if "/on-n0" in request.path:
+            name = request.path.split("/")[-2]
+            site.world.patch(PODS, name, {"metadata": {"annotations": {"beat": str(site.seconds)}}})
+        return await send(request)
+
+    site.moves.send = changing
+    for _ in range(40):
         await site.tick()
     assert (evicted(site), site.node_of("waits")) == (["on-n1"], "n1")
 
