@@ -93,6 +93,12 @@ class WaitingTurns:
         if pod is not None:
             self._pauses.failed(_key(pod), now, pod.key[0])
 
+    def came_true(self, waiting: ObjectMeta) -> None:
+        """Take note that a plan has come true: the next failure is the first one again."""
+        pod = self.state.pods.get(waiting.uid)
+        if pod is not None:
+            self._pauses.forget(_key(pod))
+
     def _alone(self, pod: GpuPod, now: Instant, stand_ins: Container[str]) -> Unit | None:
         """Return a single pod as a unit, if room may be looked for."""
         if not self._may_begin(pod, now, stand_ins) or self.state.indexes.groups.has_peers(pod.uid):

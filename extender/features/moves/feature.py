@@ -363,6 +363,7 @@ class Moves(Feature):
         log.info("a plan to move pods has ended", pod=room.name, outcome=str(end), evicted=len(room.evicted))
         if end is MoveEnd.SERVED:
             self.metrics.count(GAIN, amount=room.gain_gpu_seconds)
+            self.turns.came_true(room.first)
             return
         self.turns.in_vain(room.first, now)
         is_there = self.state.pods.get(room.first.uid) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Pod
-from extender.features.moves.candidates import MOST_MEMBERS, WaitingTurns
+from extender.features.moves.candidates import MOST_MEMBERS, PAUSE_SECONDS, WaitingTurns
 from extender.features.moves.limits import MoveLimits
 from extender.features.moves.settings import MovesSettings
 from tests.extender.builders import PAIRS, at, cluster, node, pod
@@ -40,6 +40,22 @@ def test_half_of_the_plans_at_most_are_for_one_namespace() -> None:
     assert turn(greedy, under_way={"w1": "ml", "w2": "ml"}) is None
     assert turn(greedy, at_once=1) == "w3"
     assert turn(greedy, under_way={"w1": "ml"}, at_once=3) is None
+
+
+def test_a_plan_that_comes_true_ends_the_pauses_of_its_owner() -> None:
+    """An owner that lives for long would pause for the longest time after each single failure."""
+    waiting, settings = waits("w"), MovesSettings.model_validate({"after": "0s"})
+    turns = WaitingTurns(cluster(node("a", PAIRS), waiting), settings, MoveLimits(settings))
+
+    def has_turn(seconds: float) -> bool:
+        return finish(turns.next_unit([waiting.metadata.uid], lambda _: None, {}, at(seconds))) is not None
+
+    for seconds in (100.0, 200.0, 300.0):
+        turns.in_vain(waiting.metadata, at(seconds).monotonic)
+    assert not has_turn(300.0 + PAUSE_SECONDS)
+    turns.came_true(waiting.metadata)
+    turns.in_vain(waiting.metadata, at(1000.0).monotonic)
+    assert has_turn(1000.0 + PAUSE_SECONDS)
 
 
 def test_no_room_is_made_for_a_pod_for_which_a_node_is_on_its_way() -> None:
