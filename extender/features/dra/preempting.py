@@ -92,7 +92,9 @@ class DevicePreemption:
     def of(cls, victims: DeviceVictims, now: float) -> DevicePreemption:
         """Begin one."""
         grace = (pod.pod.spec.termination_grace_period_seconds for pod in victims.pods)
-        longest = max(GRACE_SECONDS if seconds is None else float(seconds) for seconds in grace)
+        longest = max(
+            (GRACE_SECONDS if seconds is None else float(seconds) for seconds in grace), default=GRACE_SECONDS
+        )
         return cls(victims, now + min(longest, MOST_GRACE_SECONDS) + MARGIN_SECONDS)
 
 

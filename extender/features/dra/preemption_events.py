@@ -45,7 +45,7 @@ def waits(preemption: DevicePreemption) -> Event:
 
 def waits_in_words(preemption: DevicePreemption) -> str:
     """Say how many pods end for a pod, and where."""
-    count = len(preemption.victims.pods)
+    count = len(preemption.gone)
     pods = "1 victim" if count == 1 else f"{count} victims"
     return f"waits for {pods} on {preemption.node} to end"
 

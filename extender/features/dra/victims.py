@@ -61,6 +61,7 @@ class DeviceVictims:
     target: Assignment
     """What the waiting pod gets."""
     pods: tuple[GpuPod, ...]
+    """Empty where those that are leaving are enough."""
     leaving: tuple[str, ...] = ()
     """UIDs of pods that are ending already, and whose GPUs it needs, too."""
     rank: tuple[object, ...] = ()
@@ -130,8 +131,9 @@ class VictimSearch:
             ):
                 continue
             leaving = tuple(held.pod.uid for held in view.holdings if is_leaving(held.pod, self.now))
-            if leaving and (yield from self._target(view, leaving, ())):
-                return NoVictims.ENDING
+            if leaving and (target := (yield from self._target(view, leaving, ()))):
+                is_first = all(self._comes_before(uid) for uid in leaving)
+                return DeviceVictims(target, (), leaving) if is_first else NoVictims.ENDING
             if node := self._node(view, leaving):
                 nodes.append(node)
         budgets = SeenBudgets(self.state.budgets)
@@ -153,6 +155,11 @@ class VictimSearch:
             if (yield from self.nodes.place(self.waiting.pod, request, self.waiting.avoided)):
                 return True
         return False
+
+    def _comes_before(self, uid: str) -> bool:
+        """Whether a pod might have been preempted: then others do not get what it gives back."""
+        pod = self.state.pods.get(uid)
+        return pod is not None and priority_of(pod.pod) < priority_of(self.waiting.pod)
 
     def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
         """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""

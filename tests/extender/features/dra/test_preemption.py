@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from time import time
 from typing import Any
 
 from benchmarks.simulated.double.resources import PODS
 from extender.features.dra import preempting, preemption
+from extender.kit.clock import Instant
 from extender.kubernetes.rest import Request
 from extender.planning.reservations import Reservation
 from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
@@ -47,6 +49,27 @@ def test_no_other_pod_takes_what_the_victims_give_back() -> None:
     site.kubelet_works = True
     site.settle()
     assert site.node_of("high") == "n0" and site.node_of("small") is None
+
+
+def test_what_less_important_pods_that_are_ending_give_back_is_held_too() -> None:
+    """Others that fit into the first of it would have to end again: as after a planner has died that evicted them."""
+    site = PreemptionSite()
+    for name in ("first", "second"):
+        site.running(name, GPUS // 2)
+    site.preemptions.clock = lambda: Instant(site.seconds, time())  # the double has the time of day
+    site.kubelet_works = False
+    for name in ("first", "second"):
+        site.world.delete(name)
+    site.create("high", GPUS, priority=100)
+    site.settle()
+    assert site.preemptions.words_of(site.waiting("high")) == "waits for 2 victims on n0 to end"
+    site.create("small", 1)
+    site.end("first")
+    site.settle()
+    assert site.node_of("small") is None
+    site.kubelet_works = True
+    site.settle()
+    assert site.node_of("high") == "n0" and not site.evicted
 
 
 def test_nobody_ends_for_a_pod_of_equal_priority_or_one_that_never_preempts() -> None:

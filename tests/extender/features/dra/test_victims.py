@@ -133,10 +133,15 @@ def test_nobody_ends_where_the_free_devices_would_not_suit_the_pod() -> None:
 
 
 def test_nobody_ends_where_pods_that_are_ending_make_room() -> None:
-    """Not even on a node where less important ones would be enough; a pod that does not end in time counts no longer."""
+    """Not even on a node where less important ones would be enough; a pod that does not end in time counts no longer.
+
+    What pods give back that come not after the waiting one is held for nobody.
+    """
     site = two_nodes()
     site.world.delete("ten")
-    assert victims(site) is NoVictims.ENDING
+    assert victims(site) == set()
+    site.create("ten-too", GPUS, priority=10)
+    assert search(site, "ten-too") is NoVictims.ENDING
     late = search(site, "high", after_seconds=GRACE_SECONDS + OVERDUE_SECONDS + 1.0)
     assert isinstance(late, DeviceVictims) and {pod.key[1] for pod in late.pods} == {"five", "five-too"}
 
