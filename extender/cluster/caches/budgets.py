@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from extender.cluster.objects.budgets import PodDisruptionBudget, unreadable
 from extender.cluster.objects.kinds import ObjectMeta
@@ -48,3 +49,17 @@ class Budgets:
     def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
         """Return the budgets that have to bear the eviction of a pod; linear in those of its namespace."""
         return [budget for budget in self._in.get(pod.namespace, {}).values() if budget.counts(pod)]
+
+
+@dataclass(slots=True)
+class BudgetsOfPods:
+    """Which budgets have to bear the eviction of a pod, each pod looked up once, for as long as one search lasts."""
+
+    budgets: Budgets
+    _of: dict[str, list[PodDisruptionBudget]] = field(default_factory=dict)
+
+    def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
+        """Return them; linear in those of its namespace when it is asked first."""
+        if pod.uid not in self._of:
+            self._of[pod.uid] = self.budgets.of(pod)
+        return self._of[pod.uid]

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import nsmallest
 from typing import Final
 
-from extender.cluster.caches.budgets import Budgets
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.node_view import NodeView
-from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
-from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
 from extender.features.dra.requests import is_ours
@@ -66,20 +64,6 @@ class DeviceVictims:
     """UIDs of pods that are ending already, and whose GPUs it needs, too."""
     rank: tuple[object, ...] = ()
     """Less is better: the cost, then the bandwidth, then the age of the victims."""
-
-
-@dataclass(slots=True)
-class SeenBudgets:
-    """Which budgets have to bear the eviction of a pod: each pod is looked up once in a search."""
-
-    budgets: Budgets
-    _of: dict[str, list[PodDisruptionBudget]] = field(default_factory=dict)
-
-    def of(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
-        """Return them; linear in those of its namespace the first time."""
-        if pod.uid not in self._of:
-            self._of[pod.uid] = self.budgets.of(pod)
-        return self._of[pod.uid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +120,7 @@ class VictimSearch:
                 return DeviceVictims(target, (), leaving) if is_first else NoVictims.ENDING
             if node := self._node(view, leaving):
                 nodes.append(node)
-        budgets = SeenBudgets(self.state.budgets)
+        budgets = BudgetsOfPods(self.state.budgets)
         for node in nsmallest(SEARCHED, nodes, key=lambda node: (node.promise, node.view.name)):
             victims = yield from self._of(node, budgets)
             if isinstance(victims, DeviceVictims):
@@ -188,7 +172,7 @@ class VictimSearch:
         refusals = map(self.refusal_of, (pod.uid, *consumers_of(self.demands, pod)))
         return next((refusal for refusal in refusals if refusal), None)
 
-    def _of(self, node: _Node, budgets: SeenBudgets) -> Search[DeviceVictims | NoVictims]:
+    def _of(self, node: _Node, budgets: BudgetsOfPods) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims of one node."""
         waiting, spared, why = self.waiting, set[str](), NoVictims.NONE
         for held in node.view.holdings:

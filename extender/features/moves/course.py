@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
@@ -19,7 +20,7 @@ from extender.cluster.objects.group_words import restart_group_of
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
-from extender.features.moves.movable import BudgetsOfPods, Stays, is_alone, may_go_together, movable_pod
+from extender.features.moves.movable import Stays, is_alone, may_go_together, movable_pod
 from extender.kit.clock import Instant
 from extender.planning.moves import Leaving, MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
@@ -213,9 +214,9 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         return False
     priority = min(priority_of(target.pod) for target in room.plan.targets)
     before = {moved.uid: moved for moved, _ in room.plan.moves}
-    again, budgets_of = list[MovablePod](), BudgetsOfPods(state.budgets)
+    again, budgets = list[MovablePod](), BudgetsOfPods(state.budgets)
     for pod in pods:
-        moving = movable_pod(state, pod, priority, now, budgets_of, jobs)
+        moving = movable_pod(state, pod, priority, now, budgets, jobs)
         planned = before[pod.uid]
         if (
             not state.movable.include(pod.pod)
@@ -225,7 +226,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         ):
             return False
         again.append(moving)
-    return may_go_together(budgets_of, again)
+    return may_go_together(budgets, again)
 
 
 def _is_complete(state: ClusterState, room: RoomPlan, planned: MovablePod) -> bool:

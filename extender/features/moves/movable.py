@@ -10,12 +10,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from extender.cluster.caches.budgets import Budgets
-from extender.cluster.objects.budgets import PodDisruptionBudget
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.group_words import is_started_with_others, restart_group_of
-from extender.cluster.objects.kinds import ObjectMeta, Pod
+from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import JobName, Jobs, JobVerdict
 from extender.kit.clock import Instant
@@ -89,20 +88,6 @@ _OF_JOBS: Final = {
 
 
 @dataclass(slots=True)
-class BudgetsOfPods:
-    """Which budgets have to bear the eviction of a pod, each pod looked up once, for as long as one search lasts."""
-
-    budgets: Budgets
-    _of: dict[str, list[PodDisruptionBudget]] = field(default_factory=dict)
-
-    def __call__(self, pod: ObjectMeta) -> list[PodDisruptionBudget]:
-        """Return them; linear in those of its namespace when it is asked first."""
-        if pod.uid not in self._of:
-            self._of[pod.uid] = self.budgets.of(pod)
-        return self._of[pod.uid]
-
-
-@dataclass(slots=True)
 class Movable:
     """The pods that may move, and how many may not."""
 
@@ -122,7 +107,7 @@ def movable_pods(
     priority: int,
     now: Instant,
     patience_seconds: float,
-    budgets_of: BudgetsOfPods,
+    budgets: BudgetsOfPods,
     jobs: Jobs,
     why_not: Callable[[GpuPod], Stays | None] = lambda _: None,
 ) -> Search[Movable]:
@@ -133,7 +118,7 @@ def movable_pods(
         priority: The least of the pods that wait.
         now: This moment.
         patience_seconds: How long a plan may take; pods that take more than half of it to end stay.
-        budgets_of: Says which budgets protect a pod.
+        budgets: Those that protect pods.
         jobs: What has been read of Jobs; learns which ones are to be read.
         why_not: Says of a pod why it stays, if it does for a reason that the pods that wait have no part in.
 
@@ -145,7 +130,7 @@ def movable_pods(
             return reason
         if _grace_seconds(pod) > patience_seconds / 2:
             return Stays.GRACE
-        return movable_pod(state, pod, priority, now, budgets_of, jobs)
+        return movable_pod(state, pod, priority, now, budgets, jobs)
 
     for number, view in enumerate([*state.views.values()]):
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
@@ -190,7 +175,7 @@ def _together(
 
 
 def movable_pod(
-    state: ClusterState, pod: GpuPod, priority: int, now: Instant, budgets_of: BudgetsOfPods, jobs: Jobs
+    state: ClusterState, pod: GpuPod, priority: int, now: Instant, budgets: BudgetsOfPods, jobs: Jobs
 ) -> MovablePod | Stays:
     """Return a bound pod as one that may move for pods of this priority, or why it stays; only Jobs that matter are read."""
     view = state.views.get(pod.node or "")
@@ -200,7 +185,7 @@ def movable_pod(
         return Stays.UNKNOWN_GPUS
     if gpus & ~view.fit:
         return Stays.UNFIT_GPUS
-    if reason := _why_it_stays(state, pod, priority, budgets_of):
+    if reason := _why_it_stays(state, pod, priority, budgets):
         return reason
     try:
         wanted = PendingPod(without_ours(pod), state.request_of(pod.pod).request)
@@ -225,12 +210,12 @@ def without_ours(pod: GpuPod) -> Pod:
     return replace(pod.pod, spec=replace(pod.pod.spec, affinity=None))
 
 
-def may_go_together(budgets_of: BudgetsOfPods, pods: Sequence[MovablePod]) -> bool:
+def may_go_together(budgets: BudgetsOfPods, pods: Sequence[MovablePod]) -> bool:
     """Whether the disruption budgets allow to evict all of these."""
     counted = Counter[tuple[str, str]]()
     allowed = dict[tuple[str, str], int]()
     for pod in pods:
-        for budget in budgets_of(pod.wanted.pod.metadata):
+        for budget in budgets.of(pod.wanted.pod.metadata):
             name = budget.metadata.namespace, budget.metadata.name
             counted[name] += 1
             allowed[name] = budget.allowed
@@ -257,7 +242,7 @@ def _grace_seconds(pod: GpuPod) -> float:
     return GRACE_SECONDS if seconds is None else float(seconds)
 
 
-def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets_of: BudgetsOfPods) -> Stays | None:
+def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets: BudgetsOfPods) -> Stays | None:
     metadata = pod.pod.metadata
     owner, annotations = metadata.controller, metadata.annotations or {}
     if pod.profile or pod.shares or not pod.gpus:
@@ -274,10 +259,10 @@ def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets_of: B
         return Stays.CONSTRAINTS
     if pod.directed_to is None and state.indexes.schedulers.another(pod.pod):
         return Stays.ANOTHER_SCHEDULER
-    budgets = budgets_of(metadata)
-    if len(budgets) > 1:
+    protecting = budgets.of(metadata)
+    if len(protecting) > 1:
         return Stays.BUDGETS
-    return Stays.BUDGET if any(budget.allowed < 1 for budget in budgets) else None
+    return Stays.BUDGET if any(budget.allowed < 1 for budget in protecting) else None
 
 
 def _why_its_owner_keeps_it(state: ClusterState, pod: GpuPod, kind: str) -> Stays | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.candidates import MOST_MEMBERS
 from extender.features.moves.jobs import Jobs
-from extender.features.moves.movable import BudgetsOfPods, is_alone, may_go_together, movable_pods
+from extender.features.moves.movable import is_alone, may_go_together, movable_pods
 from extender.features.moves.search import MOST_WAIT_SECONDS
 from extender.features.moves.settings import MovesSettings
 from extender.inspect.inspection import Answer
@@ -113,9 +114,9 @@ def propose(
     if targets := finish(place_unit(nodes, places_of(unit), unit, enters=True)):
         return proposal.model_copy(update=_targets(pod, gang, targets))
     gain = unit.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
-    budgets_of = BudgetsOfPods(state.budgets)
-    movable = finish(movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs))
-    plan = finish(plan_room(nodes, places_of, unit, movable.pods, gain, partial(may_go_together, budgets_of)))
+    budgets = BudgetsOfPods(state.budgets)
+    movable = finish(movable_pods(state, unit.priority, now, settings.patience, budgets, jobs))
+    plan = finish(plan_room(nodes, places_of, unit, movable.pods, gain, partial(may_go_together, budgets)))
     stay = tuple(StayingPods(reason=reason.value, pods=count) for reason, count in sorted(movable.stay.items()))
     proposal = proposal.model_copy(update={"movable": len(movable.pods), "stay": stay, "gain_gpu_seconds": gain})
     if plan is None:

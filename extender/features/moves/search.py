@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderWay
-from extender.features.moves.movable import BudgetsOfPods, Stays, may_go_together, movable_pods
+from extender.features.moves.movable import Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
 from extender.planning.gangs import place_unit
@@ -42,7 +43,7 @@ def worthwhile_plan(
     wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
     seconds = min(wait, MOST_WAIT_SECONDS)
     gain = unit.gpus * seconds
-    budgets_of = BudgetsOfPods(state.budgets)
+    budgets = BudgetsOfPods(state.budgets)
 
     def why_not(candidate: GpuPod) -> Stays | None:
         # Without our gate, kube-scheduler's first call drops what is held for the next pod.
@@ -52,11 +53,11 @@ def worthwhile_plan(
             return Stays.REFUSED
         return None if limits.may_move(candidate, now, under_way) else Stays.LIMITS
 
-    movable = yield from movable_pods(state, unit.priority, now, settings.patience, budgets_of, jobs, why_not)
+    movable = yield from movable_pods(state, unit.priority, now, settings.patience, budgets, jobs, why_not)
 
     def may_go(pods: Sequence[MovablePod]) -> bool:
         moving = [moved.wanted.pod for moved in pods]
-        return may_go_together(budgets_of, pods) and limits.may_move_together(
+        return may_go_together(budgets, pods) and limits.may_move_together(
             moving, unit.namespace, now.monotonic, under_way
         )
 

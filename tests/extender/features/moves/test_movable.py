@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.caches.budgets import Budgets
+from extender.cluster.caches.budgets import Budgets, BudgetsOfPods
 from extender.cluster.candidates.groups import Groups
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
@@ -20,7 +20,6 @@ from extender.features.moves.jobs import JobName, Jobs, KubernetesJob
 from extender.features.moves.movable import (
     PODS_AT_ONCE,
     SWITCH_SECONDS,
-    BudgetsOfPods,
     Movable,
     Stays,
     cost_seconds,
@@ -79,8 +78,8 @@ def on_a_node(*pods: Pod) -> ClusterState:
 
 
 def read(state: ClusterState, jobs: Jobs | None = None) -> Movable:
-    budgets_of, jobs = BudgetsOfPods(state.budgets), jobs or Jobs()
-    return finish(movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets_of, jobs))
+    budgets, jobs = BudgetsOfPods(state.budgets), jobs or Jobs()
+    return finish(movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets, jobs))
 
 
 def pod_of(state: ClusterState, name: str) -> GpuPod:
@@ -322,13 +321,13 @@ def test_budgets_are_kept(allowed: int, one: bool, both: bool) -> None:
 def test_a_few_pods_are_looked_at_in_one_step_however_many_budgets_their_namespace_has() -> None:
     """And the budgets of each of them once in a search: a tenant chooses how many there are."""
     state = on_a_node(*(movable(f"s{number}", number) for number in range(8)))
-    budgets = CountingBudgets()
-    budgets_of = BudgetsOfPods(budgets)
-    steps = movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets_of, Jobs())
-    in_steps = [0, *(budgets.lookups for _ in steps), budgets.lookups]
+    counting = CountingBudgets()
+    budgets = BudgetsOfPods(counting)
+    steps = movable_pods(state, priority_of(pod_of(state, "waits").pod), NOW, PATIENCE_SECONDS, budgets, Jobs())
+    in_steps = [0, *(counting.lookups for _ in steps), counting.lookups]
     assert max(later - before for before, later in pairwise(in_steps)) == PODS_AT_ONCE
-    may_go_together(budgets_of, read(state).pods)
-    assert budgets.lookups == 8
+    may_go_together(budgets, read(state).pods)
+    assert counting.lookups == 8
 
 
 def test_a_pod_with_two_budgets_stays() -> None:
