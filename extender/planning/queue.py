@@ -18,7 +18,7 @@ from extender.cluster.objects.quantities import memory_bytes, quantity
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.planning.gangs import Places
-from extender.planning.planned_nodes import HostDemand
+from extender.planning.planned_nodes import HostDemand, PlannedNodes
 from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
@@ -168,6 +168,20 @@ def on_their_way(state: ClusterState, now: Instant, but_for: Collection[str] = (
             if isinstance(verdict, Placement):
                 taken[view.name] = held + Held.of(verdict, wanted.request)
     return taken
+
+
+def nodes_without(state: ClusterState, now: Instant, kept: Mapping[str, Held], own: Collection[str]) -> PlannedNodes:
+    """Return the nodes without what is held for others, and without what the queue keeps for them; `own`: keys of holds.
+
+    A plan that was being made when something was held under these keys may keep the same GPUs: these do not count.
+    """
+    taken, firm = on_their_way(state, now, own), state.holds.firm(now.monotonic)
+    for node, held in kept.items():
+        gpus = held.gpus
+        for hold in (hold for key, hold in firm.get(node, {}).items() if key in own):
+            gpus &= ~hold.gpus
+        taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
+    return PlannedNodes(NodesOfCluster(state), taken)
 
 
 def _may_be_planned(state: ClusterState, pod: GpuPod) -> bool:

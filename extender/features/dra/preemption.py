@@ -10,7 +10,6 @@ from typing import Final
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, GetPod, Step
-from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -36,7 +35,7 @@ from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.planning.queue import nodes_without
 from extender.planning.units import PendingPod
 from extender.telemetry.metrics import Metrics
 
@@ -144,12 +143,7 @@ class Preemptions:
 
     def _nodes(self, now: Instant, uid: str) -> PlannedNodes:
         """Return the nodes without what is held or kept for others than one pod."""
-        taken, own = on_their_way(self.state, now, (uid,)), self.state.holds.firm_of(uid, now.monotonic)
-        for node, held in self.queue.kept(uid).items():
-            # But for what a plan keeps that was being made when this was held for the pod.
-            gpus = held.gpus & ~own.gpus if own and own.node == node else held.gpus
-            taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
-        return PlannedNodes(NodesOfCluster(self.state), taken)
+        return nodes_without(self.state, now, self.queue.kept(uid), (uid,))
 
     async def _holds_still(self, preemption: DevicePreemption) -> bool:
         """Whether the waiting pod still fits without these pods, and nothing about them has changed."""

@@ -12,7 +12,6 @@ from typing import Final, Self
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Done, GetPod, Step
-from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
@@ -56,7 +55,7 @@ from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
 from extender.planning.moves import MovablePod, MovePlan, still_fits
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.queue import NodesOfCluster, on_their_way
+from extender.planning.queue import nodes_without
 from extender.telemetry.metrics import Figures, Metrics
 
 ROUND_SECONDS: Final = 0.25
@@ -179,13 +178,7 @@ class Moves(Feature):
     def nodes_as_planned(self, now: Instant, key: str, room: RoomPlan | None = None) -> PlannedNodes:
         """Return the nodes without what is held for others, and without what the queue keeps for another gang."""
         own = room.uids | room.keys_of_moved if room else frozenset[str]()
-        taken, firm = on_their_way(self.state, now, own), self.state.holds.firm(now.monotonic)
-        for node, held in self.queue.kept(key).items():
-            gpus = held.gpus  # but for what a plan keeps that was being made when this was held for the room
-            for hold in (hold for uid, hold in firm.get(node, {}).items() if uid in own):
-                gpus &= ~hold.gpus
-            taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
-        return PlannedNodes(NodesOfCluster(self.state), taken)
+        return nodes_without(self.state, now, self.queue.kept(key), own)
 
     def _stand_by(self) -> None:
         """Hold nothing for plans of this replica any more, and read again later what others record from now on."""
