@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from extender.cluster.objects.devices import ResourceClaim
-from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.kinds import Node, ObjectMeta, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +267,14 @@ def fence(pod: Pod) -> FencePod:
     metadata = pod.metadata
     version = metadata.resource_version
     return FencePod(metadata.namespace, metadata.name, metadata.uid, version, mark=version, known=pod)
+
+
+def read_live(pod: ObjectMeta) -> Step[Pod | None]:
+    """Read a pod live; `None` where it cannot be read, or is gone, perhaps with another one of its name there."""
+    reply = yield GetPod(pod.namespace, pod.name)
+    if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
+        return None
+    return reply.value if reply.value.metadata.uid == pod.uid else None
 
 
 def in_words(reply: Reply) -> str:

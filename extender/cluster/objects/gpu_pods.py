@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from extender.cluster.objects.group_words import ALL_WORDS, GroupWords, restart_group_of
-from extender.cluster.objects.kinds import (
-    MAX_POD_BYTES,
-    ContainerStatus,
-    Pod,
-    PodCondition,
-)
+from extender.cluster.objects.kinds import MAX_POD_BYTES, ContainerStatus, Pod, PodCondition
 from extender.cluster.objects.parts import Part, Parts, of_record
 from extender.cluster.objects.pod_demand import asked_by, containers_of
 from extender.cluster.objects.quantities import cpu_milli
@@ -37,8 +32,6 @@ _OURS_BYTES = MAX_BYTES + 1024
 """Of the largest record, the mark of a fence, the name of a node, and their keys."""
 _FENCED_POD_BYTES = MAX_POD_BYTES + MAX_POD_BYTES // 4
 """etcd refuses 1.5 MiB, by default; what is stored there is hardly ever longer than the JSON."""
-
-
 EVICTED = "DisruptionTarget"
 """The condition that eviction, preemption, taints and the kubelet leave."""
 NEVER = "Never"

@@ -11,14 +11,7 @@ import msgspec
 from extender.cluster.objects.budgets import MAX_LABELS, TOO_MANY_LABELS
 from extender.cluster.objects.gpu_pods import EVICTED, GATED, NEVER, is_said_to_be_gated, may_preempt
 from extender.cluster.objects.group_words import LABELS
-from extender.cluster.objects.kinds import (
-    ContainerState,
-    ContainerStatus,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    PodStatus,
-)
+from extender.cluster.objects.kinds import ContainerState, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
 from extender.cluster.objects.movable_pods import OPTED_IN, MovablePods
 from extender.cluster.objects.pod_demand import PodDemand
 from topology.annotations import keys

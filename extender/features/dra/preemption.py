@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.binding.driver import Driver
-from extender.binding.intents import Done, GetPod, Step
+from extender.binding.intents import Step, read_live
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
 from extender.core.queue_outlook import QueueOutlook
 from extender.features.dra import preemption_events as events
@@ -178,8 +178,7 @@ class Preemptions:
         """Evict the victims that have not been evicted, each only if the waiting pod still gets its place without it."""
         if not still_to_evict(self.state, preemption):
             return
-        metadata = preemption.victims.target.pod.metadata
-        waits = _waits_live(metadata.namespace, metadata.name, metadata.uid)
+        waits = _waits_live(preemption.victims.target.pod.metadata)
         if not await self.driver.drive(waits, self.driver.deadline()):
             return  # the watch shows what has become of it, or the next round asks again
         for victim in still_to_evict(self.state, preemption):
@@ -245,13 +244,10 @@ class Preemptions:
             self.recorder.record(event)
 
 
-def _waits_live(namespace: str, name: str, uid: str) -> Step[bool]:
+def _waits_live(waiting: ObjectMeta) -> Step[bool]:
     """Read a pod live; returns whether it is the same one and waits."""
-    reply = yield GetPod(namespace, name)
-    if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
-        return False
-    pod = reply.value
-    return pod.metadata.uid == uid and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+    pod = yield from read_live(waiting)
+    return pod is not None and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
 
 
 def _words(pod: Pod) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from extender.binding.driver import Driver
-from extender.binding.intents import Done, GetPod, Step
+from extender.binding.intents import Step, read_live
 from extender.cluster.objects.gpu_pods import GpuPod
-from extender.cluster.objects.kinds import Pod
+from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.state import ClusterState
 from extender.config.defaults import QUEUE_LEASE
 from extender.core.feature import Core, Feature
@@ -226,7 +226,7 @@ class Moves(Feature):
         if not pods:
             return
         first = room.first
-        is_there = await self.driver.drive(_waits_live(first.namespace, first.name, first.uid), self.driver.deadline())
+        is_there = await self.driver.drive(_waits_live(first), self.driver.deadline())
         if not is_there:
             return  # the watch tells what has become of it, or the next round asks again
         if not (room.is_promised or await self._promise(room, pods)):
@@ -364,13 +364,10 @@ class Moves(Feature):
             self.recorder.record(event)
 
 
-def _waits_live(namespace: str, name: str, uid: str) -> Step[bool]:
+def _waits_live(waiting: ObjectMeta) -> Step[bool]:
     """Read a pod live; returns whether it is the same one and still behind a gate."""
-    reply = yield GetPod(namespace, name)
-    if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
-        return False
-    pod = reply.value
-    return pod.metadata.uid == uid and bool(pod.spec.scheduling_gates) and pod.metadata.deletion_timestamp is None
+    pod = yield from read_live(waiting)
+    return pod is not None and bool(pod.spec.scheduling_gates) and pod.metadata.deletion_timestamp is None
 
 
 def _words(plan: MovePlan) -> list[str]:

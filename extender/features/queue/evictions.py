@@ -12,10 +12,9 @@ from functools import partial
 from typing import Final
 
 from extender.binding.driver import Driver
-from extender.binding.intents import Done, GetPod, Step
+from extender.binding.intents import Step, read_live
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of
 from extender.cluster.objects.group_words import GroupKey
-from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.queue import events
 from extender.features.queue.endings import Ending, of_gang, of_stranded, priority, witnesses
@@ -124,10 +123,8 @@ class QueueEvictions:
 def _all_unbound(pods: Sequence[GpuPod]) -> Step[bool]:
     """Read pods live; returns whether all of them are there and have no node."""
     for pod in pods:
-        reply = yield GetPod(*pod.key)
-        if not isinstance(reply, Done) or not isinstance(reply.value, Pod):
-            return False
-        if reply.value.metadata.uid != pod.uid or reply.value.spec.node_name:
+        live = yield from read_live(pod.pod.metadata)
+        if live is None or live.spec.node_name:
             return False
     return True
 
