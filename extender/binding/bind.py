@@ -230,7 +230,8 @@ class _Bind:
             gpus = sum(1 << position for position in verdict.gpus)
             if has_claims or verdict is held:  # of these GPUs alone: what they cost was found out when they were chosen
                 verdict = replace(verdict, value_lost=holds.value_lost(uid, view.name, gpus))
-            holds.put(uid, Hold.of(view.name, verdict, request, self._deadline))
+            hold = Hold.of(view.name, verdict, request, self._deadline)
+            holds.put(uid, replace(hold, is_firm=holds.firm_of(uid, now) is not None))
         return verdict
 
     def _claim(self, view: NodeView, pod: Pod, record: PlacementRecord) -> Step[Pod | NotBound | _Again]:

@@ -5,6 +5,7 @@ between, the other members would run without it. So the first bind looks at all 
 
 - If every member can still have its GPUs, these are kept until the binds of the other members have come.
 - If not, all binds of the trial are refused, and kube-scheduler tries the group again.
+- So it is with a trial of some members, while others that were refused before have not been tried again.
 
 Only memory is read. No safety rests on this: each bind still claims its GPUs in the ledger, or fails.
 """
@@ -36,13 +37,18 @@ def refused_together(state: ClusterState, target: BindTarget, now: float, deadli
         return None
     if offer.may_bind is None:
         _decide(state, target, now, deadline)
-    return None if offer.may_bind else NotBound(Failure.GANG, NOT_TOGETHER)
+    if offer.may_bind:
+        return None
+    state.memory.gangs.refuse(target.uid)
+    return NotBound(Failure.GANG, NOT_TOGETHER)
 
 
 def _decide(state: ClusterState, target: BindTarget, now: float, deadline: float) -> None:
     offers, firm = state.memory.gangs.together(target.uid, target.node), state.holds.firm(now)
-    may_bind = _are_apart(offers, state.memory.gangs.newest(target.uid, target.node)) and all(
-        _is_there(state, uid, offer, firm.get(offer.hold.node, {})) for uid, offer in offers.items()
+    may_bind = (
+        not state.memory.gangs.others_are_to_be_tried(target.uid, now)
+        and _are_apart(offers, state.memory.gangs.newest(target.uid, target.node))
+        and all(_is_there(state, uid, offer, firm.get(offer.hold.node, {})) for uid, offer in offers.items())
     )
     state.memory.gangs.decide(target.uid, target.node, may_bind=may_bind)
     for uid, offer in offers.items():

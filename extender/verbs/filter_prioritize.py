@@ -12,6 +12,7 @@ A few rules of kube-scheduler shape the answers (docs/explanation/design.md, "th
 - Holds steer, they never turn a yes into a no: if nothing fits beside them, they do not count.
 - That does not go for the pods of one PodGroup. kube-scheduler tries them one after the other and binds none before the
   last. Each leaves to the earlier ones what they were offered, and is offered one node, so that we know which (`gangs`).
+- A member is refused while kube-scheduler counts others as placed whose binds will be refused. It is tried again with them.
 - After a failed bind the node ranks last for this pod, or it would win for ever. It still is named where no other one
   fits. About the nominated node kube-scheduler asks alone, and about all others only when that is refused: so it is,
   once.
@@ -40,6 +41,7 @@ from topology.placement.verdict import UNDECIDED, Placement
 
 CANDIDATES = 16
 STEPS_BACK = "the pod could not be bound to the node lately, so others come first"
+WAITS_FOR_OTHERS = "other pods of its PodGroup could not be bound, and are to be tried with it"
 
 
 def filter_nodes(
@@ -92,6 +94,9 @@ def _filter(
     state.holds.release(uid)
     state.holds.void(state.memory.gangs.ask(args.pod))
     state.memory.setbacks.come_back(uid, context.owner, now, args.pod.metadata.namespace)
+    if state.memory.gangs.others_are_refused(uid, now):
+        state.memory.gangs.end_trial(uid)
+        return ExtenderFilterResult([], None, dict.fromkeys(names, WAITS_FOR_OTHERS))
     if _is_to_be_passed_over(state, context, names):
         return ExtenderFilterResult([], dict.fromkeys(names, STEPS_BACK))
     ranking, chosen = _offer(state, context, Names(names), candidates)
@@ -103,8 +108,14 @@ def _filter(
 
 
 def is_refusal(result: ExtenderFilterResult) -> bool:
-    """Whether no node will do; one that only steps back sends kube-scheduler from the nominated node to the others."""
-    return not (result.node_names or result.error or STEPS_BACK in (result.failed_nodes or {}).values())
+    """Whether no node will do, and a second look may say otherwise.
+
+    A node that only steps back sends kube-scheduler from the nominated node to the others. A pod that waits for others of its
+    PodGroup must not be placed before kube-scheduler has tried them.
+    """
+    if result.node_names or result.error or STEPS_BACK in (result.failed_nodes or {}).values():
+        return False
+    return WAITS_FOR_OTHERS not in (result.failed_and_unresolvable_nodes or {}).values()
 
 
 def is_undecided(result: ExtenderFilterResult) -> bool:

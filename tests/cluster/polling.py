@@ -39,6 +39,21 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
         asked = time.monotonic()
 
 
+def until_equal(read: Callable[[], object], wanted: object, within_seconds: float = 60.0) -> None:
+    """Return when `read` gives what is wanted; raises `TimedOut`, whose text says what it gave last."""
+    last: object = None
+
+    def is_equal() -> bool:
+        nonlocal last
+        last = read()
+        return last == wanted
+
+    try:
+        eventually(is_equal, within_seconds)
+    except TimedOut:
+        raise TimedOut(f"{account(read, last, within_seconds)}\n  wanted: {wanted}") from None
+
+
 def until_none(remaining: Callable[[], Collection[object]], within_seconds: float = 60.0) -> None:
     """Return when `remaining` gives nothing any more; raises `TimedOut`, whose text says what is still there."""
     left: Collection[object] = ()

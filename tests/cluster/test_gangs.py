@@ -15,7 +15,7 @@ from tests.cluster.gpu_cluster import GpuCluster, at_work, wants
 from tests.cluster.installation import USERS, Installation
 from tests.cluster.judgement import assert_invariants
 from tests.cluster.objects import PODS, PRIORITIES, priority_class
-from tests.cluster.polling import eventually
+from tests.cluster.polling import eventually, until_equal
 from tests.cluster.queueing import OURS, PLAIN, SETTINGS, gang, named
 from tests.cluster.sweep import sweep
 from tests.manifests.rendered import NAMESPACE
@@ -98,8 +98,7 @@ def test_of_a_tight_group_all_pods_are_bound_or_none(
         pods = [(f"{group}-{at}", group) for group in groups for at in range(2)]
         gang_cluster.submit(*(member(wants(name, 2, "required-affinity: nvlink"), group) for name, group in pods))
         eventually(lambda groups=groups: all_tried(gang_cluster, groups))  # type: ignore[misc]
-        whole = [0] * (AT_ONCE - 1) + [2]
-        eventually(lambda groups=groups, whole=whole: sorted(sizes_of(gang_cluster, groups).values()) == whole)  # type: ignore[misc]
+        until_equal(lambda groups=groups: sorted(sizes_of(gang_cluster, groups).values()), [0] * (AT_ONCE - 1) + [2])  # type: ignore[misc]
         sizes = sizes_of(gang_cluster, groups)
         for name, _ in sorted(pods, key=lambda pod: sizes[pod[1]]):
             # Those that wait go first. A pod that is bound while it is deleted may be gone at once. Its claims stay until an
@@ -134,10 +133,10 @@ def test_the_queue_plans_a_pod_group_behind_our_gate_and_core_binds_it_whole(gan
     for group in names:
         gang_queue.api.post(POD_GROUPS, pod_group(group, 2))
         gang_queue.submit(*(member(pod, group) for pod in gang(group, 2, 8, PLAIN)))
-    eventually(lambda: sizes_of(gang_queue, [*names]) == {"first": 2, "second": 0})
+    until_equal(lambda: sizes_of(gang_queue, [*names]), {"first": 2, "second": 0})
     pods = [gang_queue.pod(name) for name in names["first"]]
     assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][keys.PLANNED] for pod in pods)
     assert all(gang_queue.pod(name)["spec"]["schedulingGates"] == [OURS] for name in names["second"])
     for name in names["first"]:
         gang_queue.complete(name)
-    eventually(lambda: sizes_of(gang_queue, [*names])["second"] == 2)
+    until_equal(lambda: sizes_of(gang_queue, [*names])["second"], 2)

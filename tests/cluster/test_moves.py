@@ -88,11 +88,14 @@ class Fleet:
         self.cluster.join(*fleet({"hgx-h100": NODES}))
         names = [self._replica_set(number) for number in range(NODES * GPUS_OF_NODE * 2 // 3)]
         eventually(lambda: len(self.waiting()) + len(self.pods()) == len(names) and len(self.free()) == 0, 300)
+        self._left = {*names}
+        """ReplicaSets that are to have a pod."""
         for name in {*names} - {*self.pods()}:
             self._remove(name)
         for node in [f"hgx-h100-{number}" for number in range(NODES)]:
             self._fragment(node, self.random.randint(1, 3))
-        eventually(lambda: not self.leaving() and len(self.free()) == NODES, 120)
+        eventually(lambda: not self.leaving() and self.pods().keys() == self._left and not self.waiting(), 120)
+        assert len(self.free()) == NODES
         self.before = self.pods()
 
     def _replica_set(self, number: int) -> str:
@@ -121,6 +124,7 @@ class Fleet:
 
     def _remove(self, name: str) -> None:
         self.fixed.discard(name)
+        self._left.discard(name)
         self.cluster.api.patch(f"{REPLICA_SETS}/{name}", {"spec": {"replicas": 0}})
 
     def pods(self) -> dict[str, Json]:
@@ -128,6 +132,11 @@ class Fleet:
         pods = self.cluster.api.list(PODS)
         owned = {pod["metadata"]["labels"]["app"]: pod for pod in pods if _runs(pod) and pod["metadata"].get("labels")}
         return {name: pod for name, pod in owned.items() if "deletionTimestamp" not in pod["metadata"]}
+
+    def per_owner(self) -> Counter[str]:
+        """Return ReplicaSet → its pods, running or waiting."""
+        pods = self.cluster.api.list(PODS)
+        return Counter(pod["metadata"]["labels"]["app"] for pod in pods if pod["metadata"].get("labels"))
 
     def waiting(self) -> list[str]:
         """Return the pods without a node."""
@@ -152,12 +161,13 @@ class Fleet:
         self.cluster.submit(*(_gated(ROOM, name, gang) for name in names))
 
     def is_quiet(self) -> bool:
-        """Whether no plan is under way, nothing is reserved, and no pod is leaving or about to be bound."""
+        """Whether no plan is under way, nothing is reserved, and no pod is leaving, about to be created, or about to be bound."""
         extender = self.cluster.extender
         return (
             extender.metric("move_plans_under_way") == 0
             and extender.metric("assumed_placements") == 0
             and not self.leaving()
+            and self.per_owner().keys() == self.before.keys()
             and all(self.cluster.pod(name)["spec"].get("schedulingGates") for name in self.waiting())
         )
 
@@ -190,10 +200,7 @@ class Fleet:
         assert {name: after[name]["metadata"]["uid"] for name in stayed} == {
             name: self.before[name]["metadata"]["uid"] for name in stayed
         }
-        live = Counter(
-            pod["metadata"]["labels"]["app"] for pod in self.cluster.api.list(PODS) if pod["metadata"].get("labels")
-        )
-        assert live == Counter(dict.fromkeys(self.before, 1))
+        assert self.per_owner() == Counter(dict.fromkeys(self.before, 1))
 
 
 def job(name: str, restart_cost: str, **more: Json) -> Json:

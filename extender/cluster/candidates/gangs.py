@@ -8,13 +8,15 @@ binds the first member only when all have been tried. It says nothing of this to
 - In a trial each member leaves to the earlier ones what they were offered, always. Each is offered one node, so that it is known
   which.
 - The bind of the first member decides for its trial: if one member's GPUs are not free any more, none is bound.
+- kube-scheduler hears of each refused bind by itself. Until it has heard of all, it counts the others as placed, and may try
+  one member again without them. So that member has to wait for them.
 
 A group whose trials are forgotten, by a restart or for want of room, is bound pod by pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,11 +48,21 @@ Trial = dict[str, MemberOffer | None]
 
 
 @dataclass(slots=True)
+class _Refused:
+    until: float
+    """Monotonic seconds after which nobody waits for this member."""
+    has_come: bool = False
+    """Whether its bind has come."""
+
+
+@dataclass(slots=True)
 class _Gang:
     trials: list[Trial] = field(default_factory=list)
     """The oldest first."""
     is_over: bool = True
     """Whether the next question begins a trial, whoever it is about."""
+    refused: dict[str, _Refused] = field(default_factory=dict)
+    """Members whose trial was refused, and that filter has not been asked about since, by UID."""
 
     @property
     def current(self) -> Trial:
@@ -66,6 +78,7 @@ class _Gang:
 
     def forget(self, uid: str) -> None:
         """Forget a member, and the earlier trials that nothing is left of: a tenant can create and delete pods for ever."""
+        self.refused.pop(uid, None)
         for trial in self.trials:
             trial.pop(uid, None)
         self.trials[:-1] = filter(None, self.trials[:-1])
@@ -96,6 +109,7 @@ class Gangs:
             void = tuple(gang.trials[-1]) if gang.trials else ()
             gang.begin()
         gang.current[uid] = None
+        gang.refused.pop(uid, None)
         self._key_of[uid] = key
         return void
 
@@ -140,8 +154,30 @@ class Gangs:
         gang = self._gang(uid)
         if gang is not None:
             gang.is_over = True
-            for offer in self.together(uid, node).values():
+            for member, offer in self.together(uid, node).items():
                 offer.may_bind = may_bind
+                if not may_bind:
+                    gang.refused[member] = _Refused(offer.hold.expires)
+
+    def refuse(self, uid: str) -> None:
+        """Take note that the bind of a member has come, and is refused."""
+        gang = self._gang(uid)
+        if gang is not None and uid in gang.refused:
+            gang.refused[uid].has_come = True
+
+    def end_trial(self, uid: str) -> None:
+        """Let the next question begin a trial."""
+        gang = self._gang(uid)
+        if gang is not None:
+            gang.is_over = True
+
+    def others_are_refused(self, uid: str, now: float) -> bool:
+        """Whether binds of other members have still to come, and will be refused; linear in the members."""
+        return any(not other.has_come and now < other.until for other in self._refused_before(uid))
+
+    def others_are_to_be_tried(self, uid: str, now: float) -> bool:
+        """Whether other members were refused, and filter has not been asked about them since; linear in the members."""
+        return any(now < other.until for other in self._refused_before(uid))
 
     def forget(self, uid: str) -> None:
         """Forget a member that is bound, or gone."""
@@ -160,6 +196,10 @@ class Gangs:
 
     def __len__(self) -> int:
         return len(self._gangs)
+
+    def _refused_before(self, uid: str) -> Iterator[_Refused]:
+        gang = self._gang(uid)
+        return (other for member, other in gang.refused.items() if member != uid) if gang is not None else iter(())
 
     def _gang(self, uid: str) -> _Gang | None:
         key = self._key_of.get(uid)

@@ -76,6 +76,18 @@ def test_once_the_first_member_is_bound_nobody_takes_what_the_others_were_offere
     assert all(isinstance(replica.bind(name), Bound) for name in ("m3", "m2", "m1"))
 
 
+def test_what_a_member_is_offered_is_kept_while_its_claims_are_being_written() -> None:
+    world, replica = world_with(members=("m0", "m1", "m2", "m3"))
+    world.add_pod("q", 2, 0, **{keys.REQUIRED_AFFINITY: "nvlink"})
+    replica.catch_up()
+    for name in ("m0", "m1", "m2", "m3"):
+        offered(replica, name, "n1")
+    binds = [replica.start_bind(name) for name in ("m0", "m1", "m2", "m3")]
+    for bind in binds:
+        next(bind)
+    assert offered(replica, "q", "n1") == []
+
+
 def test_the_trial_that_is_bound_need_not_be_the_last_one() -> None:
     """kube-scheduler tries several sets of nodes, and takes the best one."""
     world, replica = world_with("n1", "n2", "n3")
@@ -94,6 +106,49 @@ def test_a_member_that_came_later_is_tried_alone() -> None:
     assert isinstance(replica.bind("m2"), Bound)
     assert isinstance(replica.bind("m1"), Bound)
     assert world.placed("m1").isdisjoint(world.placed("m2"))
+
+
+def refused_pair() -> tuple[World, Replica]:
+    """Return two members that were tried together, of which one was refused: a faster pod has taken GPUs of the other."""
+    world, replica = world_with(members=("m0", "m1"))
+    for name in ("q", "r", "s"):
+        world.add_pod(name, 2, 0, **{keys.REQUIRED_AFFINITY: "nvlink"})
+    replica.catch_up()
+    for name in ("m0", "m1"):
+        offered(replica, name, "n1")
+    assert all(isinstance(replica.bind(name), Bound) for name in ("q", "r", "s")), "one pair is left"
+    replica.catch_up()
+    assert failure_of(replica.bind("m1")) is Failure.GANG
+    return world, replica
+
+
+def test_a_member_is_not_tried_again_before_the_others_are_refused_too() -> None:
+    """kube-scheduler still counts the other one as placed, and would bind this one alone."""
+    _, replica = refused_pair()
+    assert offered(replica, "m1", "n1") == []
+    assert failure_of(replica.bind("m0")) is Failure.GANG
+    assert [offered(replica, name, "n1") for name in ("m0", "m1")] == [["n1"], []]
+
+
+def test_a_member_is_not_bound_before_kube_scheduler_has_tried_the_others_again() -> None:
+    """It may try this one before it has read our answer about the other one."""
+    world, replica = refused_pair()
+    assert failure_of(replica.bind("m0")) is Failure.GANG
+    assert offered(replica, "m1", "n1") == ["n1"]
+    assert failure_of(replica.bind("m1")) is Failure.GANG
+    assert not world.placed("m1")
+
+
+@pytest.mark.parametrize("ends", ["deleted", "late"])
+def test_nobody_waits_for_a_member_that_is_gone_or_never_comes(ends: str) -> None:
+    world, replica = refused_pair()
+    if ends == "deleted":
+        world.delete("m0", 0)
+        replica.catch_up()
+    else:
+        replica.seconds += 31.0
+    assert offered(replica, "m1", "n1") == ["n1"]
+    assert isinstance(replica.bind("m1"), Bound)
 
 
 @pytest.mark.parametrize("order", [("m0", "m1"), ("m1", "m0")])
