@@ -42,11 +42,15 @@ class Cluster:
 
     def kubectl(self, *words: str | Path) -> str:
         """Return what kubectl prints, our plugin on its PATH; it must end well."""
+        return self.run_kubectl(*words).stdout
+
+    def run_kubectl(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """Return the same, and what it says on stderr."""
         path = os.pathsep.join([str(self.plane.binaries), sysconfig.get_path("scripts"), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "KUBECONFIG": str(self.plane.kubeconfig())}
         ended = subprocess.run(["kubectl", *words], env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
-        return ended.stdout
+        return ended
 
     def wait_running(self, pod: str, within_seconds: float = 60.0) -> Json:
         """Return a pod of the namespace `default` when all of its containers run."""

@@ -57,7 +57,9 @@ def test_from_nothing_to_a_pod_on_nvlinks(cluster: Cluster, installed: Install, 
     told = json.loads(cluster.kubectl("gputopo", "top", "--output=json"))
     assert told["unheard"] == {}, "the metrics of all agents came through the API server"
     assert len([gpu for gpu in told["gpus"] if gpu["pod"] == "default/required-nvlink"]) == 4
-    listed = json.loads(cluster.kubectl("gputopo", "pods", "--extender=auto", "--output=json"))
+    pods = cluster.run_kubectl("gputopo", "pods", "--extender=auto", "--output=json")
+    assert pods.stderr == "", "an extender was asked, and nothing was estimated"
+    listed = json.loads(pods.stdout)
     assert [(item["name"], item["node"]) for item in listed["pods"]] == [("required-nvlink", cluster.node_of(pod).name)]
     figure(
         f"helm install: all pods Ready after {ready - began:.0f} s, the first pod runs after {runs - ready:.1f} s more"

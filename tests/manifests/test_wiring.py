@@ -9,6 +9,7 @@ import yaml
 from agent import config as agent_config
 from extender.config.document import ExtenderConfiguration
 from extender.features.configuration import load as load_extender
+from extender.kubectl.leader import PORT
 from extender.web import health
 from extender.web.routes import routes
 from tests.manifests.helm import CHART
@@ -77,8 +78,17 @@ def test_probes_ask_for_paths_that_are_served(container: Json) -> None:
     """A probe names a declared port and a path that the program answers."""
     served = {route.path for route in health.routes()}
     ports = {port["name"] for port in container["ports"]}
-    probes = [container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")]
+    kinds = ("startupProbe", "readinessProbe", "livenessProbe")
+    probes = [container[kind]["httpGet"] for kind in kinds if kind in container]
+    assert len(probes) >= 2
     assert all(probe["path"] in served and probe["port"] in ports for probe in probes)
+
+
+def test_the_plugin_finds_the_port_of_each_extender() -> None:
+    """`--extender auto` forwards it by its name, also where it listens on loopback."""
+    extenders = [c for spec in pod_specs() for c in containers(spec) if c["command"] == ["gputopo-extender"]]
+    port = yaml.safe_load(file_of("gputopo-scheduler", "extender.yaml"))["listen"]["port"]
+    assert [[p["containerPort"] for p in each["ports"] if p["name"] == PORT] for each in extenders] == [[port]]
 
 
 def test_containers_run_programs_that_the_distribution_installs() -> None:

@@ -253,9 +253,8 @@ env:
   {{- end }}
 ports:
   - {name: extender-health, containerPort: {{ .Values.extender.healthPort }}}
-  {{- if .Values.extender.service.enabled }}
+  # By this name `kubectl gputopo --extender auto` forwards it, also where it listens on loopback.
   - {name: extender, containerPort: {{ .Values.extender.port }}}
-  {{- end }}
   {{- if include "gputopo.hasView" . }}
   - {name: view, containerPort: {{ dig "view" "port" 8890 .Values.extender.config }}}
   {{- end }}
