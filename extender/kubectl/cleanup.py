@@ -1,7 +1,7 @@
 """What gputopo has written on nodes and pods, shown and removed.
 
-That is all under the prefixes of the agent and the extender. It includes the condition of a node that its agent may have
-kept, our scheduling gate, and pods that features have created. What users wrote under `gputopo.dev/` stays: it is part of
+That is all under the prefixes of the agent and the extender. It includes our conditions of nodes and pods, our scheduling
+gate, and pods that features have created. What users wrote under `gputopo.dev/` stays: it is part of
 their manifests. While agents or extenders run nothing is removed: they would write again, and a node without its ledger
 takes no pods before it is rebuilt.
 """
@@ -17,7 +17,16 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.gpu_pods import has_ended
-from extender.cluster.objects.kinds import Node, NodeCondition, NodeStatus, ObjectMeta, Pod, PodSpec
+from extender.cluster.objects.kinds import (
+    Node,
+    NodeCondition,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+)
 from extender.kubernetes.documents import decoder, message_of
 from extender.kubernetes.kube import KubeApi
 from extender.kubernetes.kubeconfig import Kubeconfig
@@ -144,10 +153,16 @@ def _bare_node(node: Node) -> Node | None:
 def _bare_pod(pod: Pod) -> Pod | None:
     if _removal(pod):
         return Pod(pod.metadata)
-    metadata = _bare(pod.metadata, may_write=not has_ended(pod))
-    if gated := _bare_gated(pod):
-        return Pod(metadata or gated.metadata, gated.spec)
-    return None if metadata is None else Pod(metadata)
+    metadata, gated = _bare(pod.metadata, may_write=not has_ended(pod)), _bare_gated(pod)
+    ours = [
+        PodCondition(condition.type)
+        for condition in pod.status.conditions or ()
+        if condition.type == keys.PLANNED_CONDITION
+    ]
+    if metadata is None and gated is None and not ours:
+        return None
+    named = metadata or ObjectMeta(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+    return Pod(named, gated.spec if gated else PodSpec(), PodStatus(conditions=ours))
 
 
 def _bare_gated(pod: Pod) -> Pod | None:
@@ -176,9 +191,7 @@ def _bare(metadata: ObjectMeta, *, may_write: bool = False) -> ObjectMeta | None
 
 def _leftovers(kind: str, listed: Listed[Kind]) -> Iterable[Leftover]:
     for item in sorted(listed.objects, key=lambda item: (item.metadata.namespace, item.metadata.name)):
-        conditions = (
-            tuple(condition.type for condition in item.status.conditions or ()) if isinstance(item, Node) else ()
-        )
+        conditions = tuple(condition.type for condition in item.status.conditions or ())
         annotations, metadata = tuple(sorted(item.metadata.annotations or ())), item.metadata
         gates = (keys.PLAN_GATE,) if isinstance(item, Pod) and item.spec.scheduling_gates else ()
         if removal := _removal(item) if isinstance(item, Pod) else None:

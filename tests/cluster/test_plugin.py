@@ -43,14 +43,17 @@ def test_cleanup_takes_all_that_is_ours_and_nothing_else(cluster: ControlPlane) 
     said = {"type": keys.GPUS_HEALTHY, "status": "False", "reason": "GPUsSick", "message": "GPU 0"}
     cluster.admin.patch(f"{NODES}/n1/status", {"status": {"conditions": [said]}}, "strategic")
     cluster.admin.post(PODS, pod("train", 1, mine | dict.fromkeys(ON_PODS, "x"), nodeName="n1"))
+    waited = {"type": keys.PLANNED_CONDITION, "status": "False", "reason": "NoRoom"}
+    cluster.admin.patch(f"{PODS}/train/status", {"status": {"conditions": [waited]}}, "strategic")
     verb = ("gputopo", "cleanup")
     refused = kubectl(cluster, *verb, "--yes", user="nobody")
     shown, removed, again = kubectl(cluster, *verb), kubectl(cluster, *verb, "--yes"), kubectl(cluster, *verb)
     assert (refused.returncode, shown.returncode, removed.returncode, again.returncode) == (2, 1, 0, 0)
-    assert all(key in shown.stdout for key in (*ON_NODES, *ON_PODS, keys.GPUS_HEALTHY))
+    assert all(key in shown.stdout for key in (*ON_NODES, *ON_PODS, keys.GPUS_HEALTHY, keys.PLANNED_CONDITION))
     left = [cluster.admin.get(f"{NODES}/n1"), cluster.admin.get(f"{PODS}/train")]
     assert [item["metadata"]["annotations"] for item in left] == [mine, mine]
     assert [each["type"] for each in left[0]["status"]["conditions"]] == ["Ready"]
+    assert keys.PLANNED_CONDITION not in {each["type"] for each in left[1]["status"].get("conditions", [])}
 
 
 def test_the_tab_key_completes_verbs_and_names(cluster: ControlPlane) -> None:

@@ -172,15 +172,19 @@ async def test_what_is_gone_meanwhile_is_no_failure(tmp_path: Path) -> None:
         assert (await cluster.annotations())["n1"] == KEPT
 
 
-async def test_a_condition_that_an_agent_kept_is_shown(tmp_path: Path) -> None:
-    """Also where nothing else is left; `tests/cluster/test_plugin.py` sees it go."""
+async def test_conditions_of_ours_are_shown(tmp_path: Path) -> None:
+    """Also where nothing else is left; `tests/cluster/test_plugin.py` sees them go."""
     async with left_behind(tmp_path) as cluster:
-        status = {"status": {"conditions": [{"type": "Ready"}, {"type": keys.GPUS_HEALTHY, "status": "False"}]}}
         await join(cluster.api, [SimulatedNode("n2", "t4-4")])
         await cluster.annotate("nodes/n2", None)
-        (await cluster.api.call("PATCH", "/api/v1/nodes/n2/status", status, content_type=MERGE)).ok()
-        shown = await cluster.run()
-    assert shown.stdout.splitlines()[2].split() == ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY, "<none>"]
+        (await cluster.api.call("POST", PODS, gpu_pod("waited", 1))).ok()
+        ours = {"nodes/n2": keys.GPUS_HEALTHY, "namespaces/default/pods/waited": keys.PLANNED_CONDITION}
+        for path, kind in ours.items():
+            status = {"status": {"conditions": [{"type": "Ready"}, {"type": kind, "status": "False"}]}}
+            (await cluster.api.call("PATCH", f"/api/v1/{path}/status", status, content_type=MERGE)).ok()
+        rows = [line.split() for line in (await cluster.run()).stdout.splitlines()]
+    assert ["node", "<none>", "n2", "<none>", keys.GPUS_HEALTHY, "<none>"] in rows
+    assert ["pod", "default", "waited", "<none>", keys.PLANNED_CONDITION, "<none>"] in rows
 
 
 def test_no_cluster_is_2(tmp_path: Path) -> None:
