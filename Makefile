@@ -46,12 +46,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Each tier prints its ten slowest tests. A test that takes half an hour hangs: it fails, and says where each thread stands.
 PYTEST := $(BIN)/python -m pytest --durations=10 -o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
 
-test: venv ## Run the tests that need neither Kubernetes nor seconds of CPU each
+test: venv ## Run the tests that need neither Kubernetes nor a third of a second each
 	$(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
 
 test-all: test test-slow test-waits test-alone ## Run everything that this machine can run, a tier after the other, as CI does
 
-test-slow: venv ## Run the tests that need seconds of CPU each
+test-slow: venv ## Run the tests that need a third of a second or more each
 	$(PYTEST) -n auto --dist worksteal -m "slow and not waits and not alone"
 
 # What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
@@ -148,7 +148,7 @@ next: venv ## Let the commits before the release VERSION=X.Y.Z have its number, 
 
 PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 
-mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no fast test notices (hours)
+mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no test notices that runs in one process (hours)
 	$(BIN)/python -m tests.mutation $(PATHS)
 
 lint: venv ## Check style, types, import rules, and the sentences of pages and docstrings

@@ -40,6 +40,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_extender_has_few_units_and_few_imports_between_them() -> None:
     """Somebody who is new sees the architecture from the folders; each further import makes that harder."""
     assert len(units(ROOT, "extender")) <= 16
@@ -57,11 +58,13 @@ def test_no_module_name_repeats_in_the_agent() -> None:
     assert repeated_modules(ROOT, "agent") == {}
 
 
+@pytest.mark.slow
 def test_no_name_of_a_public_class_repeats_in_the_product() -> None:
     """Neither in a search nor in a stack trace is one taken for the other."""
     assert repeated_classes(ROOT, *PRODUCT) == {}
 
 
+@pytest.mark.slow
 def test_no_class_sets_many_attributes() -> None:
     """One that does has several duties."""
     assert large_classes(ROOT, "extender", "agent") == {}

@@ -68,6 +68,7 @@ def agent_here(fake_nvml: FakeNvml) -> Here:
     return _agent
 
 
+@pytest.mark.slow
 def test_once_prints_the_topology_payload_and_nothing_else(agent: Start, agent_here: Here) -> None:
     """One JSON document on standard output, in the form of the annotation."""
     done = agent("hgx_h100", "--once", "-o", "json")
@@ -87,6 +88,7 @@ def test_once_prints_the_matrix(name: str, agent_here: Here) -> None:
     assert cells(parse_matrix(done.stdout)) == expected_matrix(machine(name))
 
 
+@pytest.mark.slow
 def test_at_a_terminal_once_prints_the_matrix(fake_nvml: FakeNvml) -> None:
     """Where nothing else is asked for; programs get the document."""
     ours, theirs = pty.openpty()
@@ -120,6 +122,7 @@ def test_node_without_gpus_is_a_clear_no(described: str, reason: str, agent_here
     assert done.stderr.startswith(reason)
 
 
+@pytest.mark.slow
 def test_node_without_the_library_is_a_clear_no(agent: Start) -> None:
     """It is told from a driver that does not work."""
     done = agent(None, "--once")
@@ -154,6 +157,7 @@ def test_print_config_needs_no_gpu() -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_credentials_is_a_clear_no(agent: Start) -> None:
     """Neither a pod nor a kubeconfig."""
     done = agent("hgx_h100", "--node-name", "node-1")
@@ -161,6 +165,7 @@ def test_no_credentials_is_a_clear_no(agent: Start) -> None:
     assert "no credentials" in done.stderr
 
 
+@pytest.mark.slow
 def test_service_publishes_serves_probes_and_stops_when_told(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     """The whole agent against an API server of one answer: it writes, it is ready, it logs JSON, it ends."""
     server = Server()

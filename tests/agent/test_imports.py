@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _SCORERS = """
 from agent.plugin.choice.lazy_scorer import LazyScorer
 from topology.formats.catalog import machine
@@ -22,6 +24,7 @@ def imported(*steps: str) -> list[set[str]]:
     return [{*line.split()[1:]} for line in printed.splitlines()]
 
 
+@pytest.mark.slow
 def test_agent_imports_big_libraries_when_it_needs_them() -> None:
     """Neither networkx, on which predictions are made, nor rich, which structlog imports wherever it is installed.
 
@@ -33,6 +36,7 @@ def test_agent_imports_big_libraries_when_it_needs_them() -> None:
     assert after == [set()] * 4 + [{"networkx"}, {"networkx", "rich"}]
 
 
+@pytest.mark.slow
 def test_a_ring_on_unlike_wires_brings_networkx() -> None:
     """That is another way to it than a choice."""
     assert imported(_SCORERS, "unlike.ring(others)") == [set(), set(), {"networkx"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def restarted(links: NodeLinks) -> NodeLinks:
     return NodeLinks(POLICY, decode_memory(encode_memory(HealthMemory(links=links.in_trouble))).links)
 
 
+@pytest.mark.slow
 @given(LOOKS, st.booleans())
 def test_a_link_is_used_just_when_it_has_been_up_for_five_minutes_since_its_last_fall(
     looks: list[tuple[bool, float]], restarts: bool
@@ -35,6 +37,7 @@ def test_a_link_is_used_just_when_it_has_been_up_for_five_minutes_since_its_last
         was_down, links = is_down, restarted(links) if restarts and not used else links
 
 
+@pytest.mark.slow
 @given(LOOKS, st.booleans())
 def test_people_are_told_by_turns_that_it_is_gone_and_back(looks: list[tuple[bool, float]], restarts: bool) -> None:
     """And what they were told last is so."""

@@ -57,6 +57,7 @@ def test_says_by_its_status_what_the_check_says() -> None:
     assert ask("127.0.0.1", "/livez", well=False)[0] == 503
 
 
+@pytest.mark.slow
 async def test_tells_after_each_change_to_yes() -> None:
     """And not for every probe: each costs a write of the node."""
     told: list[float] = []

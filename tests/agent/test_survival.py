@@ -62,6 +62,7 @@ def test_every_failing_call_leaves_the_other_gpus_untouched(
         assert len(discovery.status.gpus) == len(whole[0]) + 1, code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", SYSTEM_CALLS)
 def test_a_failing_system_call_costs_only_its_own_fact(function: str, found: Discover, described: Described) -> None:
     """Without a driver version there are still GPUs."""
@@ -77,6 +78,7 @@ def test_nvml_that_cannot_count_is_no_machine_without_gpus(found: Discover, desc
         found(described("gb200_tray", "fail nvmlDeviceGetCount_v2 0 UNKNOWN"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     failures=st.lists(

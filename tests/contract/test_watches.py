@@ -56,6 +56,7 @@ async def test_a_selecting_watch_sees_objects_come_and_go(api: ApiClient, pods: 
     assert ("nodeName" in gone["spec"], here["spec"]["nodeName"]) == (False, "n1")
 
 
+@pytest.mark.slow
 async def test_a_watch_ends_in_time_with_a_bookmark(api: ApiClient, pods: str) -> None:
     """The stream ends without an error; a bookmark tells how far it was, though nothing came."""
     made = await create(api, pods)

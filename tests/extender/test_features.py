@@ -124,6 +124,7 @@ async def test_pods_preempt_others_for_their_claims_unless_that_is_off(
     assert any(item.name == "dra-preemption" for item in dra.rounds()) is preempts
 
 
+@pytest.mark.slow
 async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) -> None:
     """Observers only take note of calls; each feature is first once, and each order is also reversed."""
     without = await answers(extender_with(tmp_path, ()))
@@ -133,6 +134,7 @@ async def test_no_answer_depends_on_the_features_or_their_order(tmp_path: Path) 
         assert await answers(extender_with(tmp_path, features[::-1])) == without
 
 
+@pytest.mark.slow
 async def test_a_feature_that_fails_changes_no_answer_and_is_counted(tmp_path: Path) -> None:
     """The others still hear of the call."""
     extender = extender_with(tmp_path, (Failing,))

@@ -21,6 +21,7 @@ def test_no_start_imports_rich() -> None:
     assert done.stdout.splitlines() == ["structlog", "structlog"]
 
 
+@pytest.mark.slow
 def test_the_agent_imports_nothing_of_the_extender_but_its_kit() -> None:
     """A node needs none of what decides, and each module costs memory on every node."""
     script = "import sys, agent, compile_imports as c; c.PACKAGES, c.BESIDE = ['agent'], []; c.import_all(); print(*sys.modules)"

@@ -159,6 +159,7 @@ def test_shares_that_fill_a_ledger_are_refused_by_filter_and_whole_gpus_still_fi
             assert isinstance(replica.bind(whole), Bound)
 
 
+@pytest.mark.slow
 def test_a_pod_replaces_its_own_claims() -> None:
     """A bind that died after its claim is taken up again, though the ledger has no room for one claim more."""
     request, claims = GpuRequest(1, memory_gib=(1,)), [replace(longest(gpus("n1", 0)[0], 0), uid="p")]
@@ -206,6 +207,7 @@ def nearly_full(length: int, *, records: bool = True, holds: bool = False) -> Cl
     return cluster_of(node("n1", ledger=ledger), *runs).views["n1"].shape.claims_left
 
 
+@pytest.mark.slow
 def test_what_the_next_ledger_says_more_is_counted() -> None:
     """The GPUs that it records, and what is held without a claim."""
     lengths = range(1, 253, 12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -206,6 +207,7 @@ NOT_FORETOLD = [sharing(range(3, 8), frozenset(), 1), sharing(range(3, 7), froze
 """Two nodes for a share: what is said of the second one holds where prioritize has kept GPUs on the first."""
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(NOT_FORETOLD, sharer("p", 5), 0)
 @given(st.lists(nodes(), min_size=1, max_size=3), pods(), st.sampled_from([0, 16]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from benchmarks.processes.client import Json
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.extender.polling import eventually
@@ -41,6 +43,7 @@ async def owners(extender: Running, node: str = "n1") -> list[str]:
     return [claim.name for claim in decode_ledger(text).claims] if text else []
 
 
+@pytest.mark.slow
 async def test_while_the_api_is_down_binds_fail_in_time_and_filter_goes_on(tmp_path: Path) -> None:
     """Memory answers; writes do not pretend; afterwards everything works without a restart."""
     faults = Unreliable()
@@ -55,6 +58,7 @@ async def test_while_the_api_is_down_binds_fail_in_time_and_filter_goes_on(tmp_p
         assert (await bind(extender, pod))[0] == ""
 
 
+@pytest.mark.slow
 async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> None:
     """The claim may have been written, so it is kept; the next attempt uses it."""
     faults = Unreliable()
@@ -69,6 +73,7 @@ async def test_a_silent_api_costs_the_deadline_and_no_more(tmp_path: Path) -> No
         assert await owners(extender) == ["train", "train"]
 
 
+@pytest.mark.slow
 async def test_a_binding_that_is_not_answered_holds_up_no_other_bind_to_its_node(tmp_path: Path) -> None:
     """The ledger says by then whose its GPUs are."""
     faults = Unreliable()
@@ -87,6 +92,7 @@ async def test_a_binding_that_is_not_answered_holds_up_no_other_bind_to_its_node
         assert sorted(await owners(extender)) == ["quick", "quick", "slow", "slow"]
 
 
+@pytest.mark.slow
 async def test_a_refused_binding_leaves_no_claim_whoever_binds_meanwhile(tmp_path: Path) -> None:
     """Its claim is taken back beside the one that came in the meantime."""
     faults = Unreliable()
@@ -98,6 +104,7 @@ async def test_a_refused_binding_leaves_no_claim_whoever_binds_meanwhile(tmp_pat
         assert await owners(extender) == ["quick", "quick"]
 
 
+@pytest.mark.slow
 async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path: Path) -> None:
     """A live read tells, and the answer is the truth."""
     faults = Unreliable()
@@ -108,6 +115,7 @@ async def test_a_binding_whose_reply_was_lost_is_found_to_have_happened(tmp_path
             assert faults.struck[rule] == 1
 
 
+@pytest.mark.slow
 async def test_a_binding_that_a_policy_refuses_leaves_no_claim(tmp_path: Path) -> None:
     """The reason reaches the pod's event through the scheduler."""
     async with serving(tmp_path, NODE, faults=Unreliable([trouble(RequestFault.FORBIDDEN, "*/binding")])) as extender:
@@ -116,6 +124,7 @@ async def test_a_binding_that_a_policy_refuses_leaves_no_claim(tmp_path: Path) -
         assert await owners(extender) == []
 
 
+@pytest.mark.slow
 async def test_a_pod_whose_binding_always_fails_has_claims_on_one_node(tmp_path: Path) -> None:
     """A webhook of its namespace is down: it tries one node after the other, and leaves no trail of claims."""
     nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2", "n3")]
@@ -130,6 +139,7 @@ async def test_a_pod_whose_binding_always_fails_has_claims_on_one_node(tmp_path:
                 assert claims == {node.name: ["doomed"] * 8 * (node.name == name) for node in nodes}
 
 
+@pytest.mark.slow
 async def test_a_pod_that_cannot_be_fenced_stays_with_the_node_that_it_has_claims_on(tmp_path: Path) -> None:
     """A policy refuses all writes to it: nothing more is claimed, it says why, and filter offers that node alone."""
     nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2")]
@@ -144,6 +154,7 @@ async def test_a_pod_that_cannot_be_fenced_stays_with_the_node_that_it_has_claim
         assert (status, answer) == (200, {"NodeNames": ["n1"]})
 
 
+@pytest.mark.slow
 async def test_two_binds_of_one_pod_at_once_make_one_claim(tmp_path: Path) -> None:
     """They would not know of each other: the second one waits for the first."""
     nodes = [SimulatedNode(name, "dgx-a100") for name in ("n1", "n2")]
@@ -159,6 +170,7 @@ async def test_two_binds_of_one_pod_at_once_make_one_claim(tmp_path: Path) -> No
         assert sorted([await owners(extender), await owners(extender, "n2")]) == [[], ["train", "train"]]
 
 
+@pytest.mark.slow
 async def test_a_lost_permission_is_not_ready_until_it_is_back(tmp_path: Path) -> None:
     """Liveness is not touched: a restart would not help."""
     faults = Unreliable()
@@ -173,6 +185,7 @@ async def test_a_lost_permission_is_not_ready_until_it_is_back(tmp_path: Path) -
         assert await eventually(extender.is_ready)
 
 
+@pytest.mark.slow
 async def test_one_pod_that_is_always_refused_does_not_hold_up_others(tmp_path: Path) -> None:
     """Binds to one node take turns; each of the others is bound at its first attempt."""
     always = trouble(RequestFault.FORBIDDEN, "*refused/binding")

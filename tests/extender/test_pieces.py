@@ -126,6 +126,7 @@ def test_nodes_are_decided_on_in_slices_before_a_waiting_pod_is_explained(monkey
     assert len(explanation.fits) == 4
 
 
+@pytest.mark.slow
 def test_labels_and_taints_of_many_nodes_are_read_in_steps() -> None:
     """So that who asks about a waiting pod takes turns; the answer takes what was read."""
     state = cluster(*(node(f"n{number}") for number in range(3 * NODES_A_STEP)), pod("waits", 1))
@@ -174,6 +175,7 @@ def test_topologies_that_are_still_since_the_same_moment_are_read_one_a_step() -
     assert len(state.views["n2"].uuids) == 4
 
 
+@pytest.mark.slow
 def test_upkeep_lets_others_have_their_turns_between_two_such_topologies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round reads all that have been still."""
     replica, names = Replica(World("n1")), [f"r{number}" for number in range(6)]

@@ -85,6 +85,7 @@ async def test_init_container_sidecar_and_apps_stay_within_their_pod(tmp_path: P
         assert proxy | two | three == node.named(0, 1, 2, 3, 6, 7) >= setup
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_churn_gives_every_container_exactly_what_was_planned(tmp_path: Path, seed: int) -> None:
     """Invariants I1 and I3: random sets, mostly equal sizes, several pods at once, random ends."""

@@ -86,6 +86,7 @@ def ledger_for_p() -> str:
     return encode_ledger(Ledger(1, claims))
 
 
+@pytest.mark.slow
 async def test_enforcing_agent_says_when_pods_may_be_bound(
     tmp_path: Path, kubelet: KubeletDouble, goal: Callable[[float], float]
 ) -> None:

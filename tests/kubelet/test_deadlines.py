@@ -47,6 +47,7 @@ async def hanging_disk(state: Path) -> AsyncIterator[None]:
         os.close(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 5])
 async def test_api_server_that_hangs_costs_no_more_than_the_deadline(pressed: AgentOnNode, rounds: int) -> None:
     """The ledger that was read last stands in: a pod that is in it gets its GPUs, and others wait with what is nobody's."""
@@ -68,6 +69,7 @@ async def test_api_server_that_hangs_costs_no_more_than_the_deadline(pressed: Ag
         assert answers_in_time(node, "GetPreferredAllocation", "Allocate")
 
 
+@pytest.mark.slow
 async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(pressed: AgentOnNode) -> None:
     """Where every GPU is promised, a pod whose claims are in no known ledger would be turned away."""
     async with pressed as node:
@@ -82,6 +84,7 @@ async def test_plan_that_was_heard_of_is_kept_while_the_api_server_hangs(pressed
         assert answers_in_time(node)
 
 
+@pytest.mark.slow
 async def test_plan_that_comes_too_late_is_still_kept(pressed: AgentOnNode) -> None:
     """A pod that takes its own GPUs only, and whose claims could not be read in time, never starts with others."""
     async with pressed as node:
@@ -96,6 +99,7 @@ async def test_plan_that_comes_too_late_is_still_kept(pressed: AgentOnNode) -> N
         assert late.phase is Phase.PENDING
 
 
+@pytest.mark.slow
 async def test_list_that_hangs_costs_no_more_than_the_deadline(pressed: AgentOnNode) -> None:
     """It cannot be told who asks: no promise is touched, and no pod of its own GPUs is guessed at."""
     async with pressed as node:
@@ -112,6 +116,7 @@ async def test_list_that_hangs_costs_no_more_than_the_deadline(pressed: AgentOnN
         assert not node.got(easy)[0] & node.named(1, 6, 4, 5)
 
 
+@pytest.mark.slow
 async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, pressed: AgentOnNode) -> None:
     """The journal is given up for now; what was handed out is still known."""
     async with pressed as node, hanging_disk(tmp_path / "state"):
@@ -121,6 +126,7 @@ async def test_disk_that_hangs_costs_no_more_than_the_deadline(tmp_path: Path, p
         assert answers_in_time(node)
 
 
+@pytest.mark.slow
 async def test_everything_hangs_at_once(tmp_path: Path, pressed: AgentOnNode) -> None:
     """The worst day."""
     async with pressed as node, hanging_disk(tmp_path / "state"):

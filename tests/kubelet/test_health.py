@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.extender.polling import until
 from tests.kubelet.played import GPU3, playing
 from tests.nvml.library import FakeNvml
@@ -12,6 +14,7 @@ from tests.nvml.library import FakeNvml
 GOAL_SECONDS = 10.0
 
 
+@pytest.mark.slow
 async def test_n3_gpu_with_a_critical_error_is_soon_not_offered(
     tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
@@ -24,6 +27,7 @@ async def test_n3_gpu_with_a_critical_error_is_soon_not_offered(
     assert seconds <= goal(GOAL_SECONDS)
 
 
+@pytest.mark.slow
 async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml: FakeNvml) -> None:
     """Nobody has to start anything anew."""
     async with playing(tmp_path, fake_nvml, discovery_interval="500ms", discovery_xidRecovery="2s") as node:
@@ -33,6 +37,7 @@ async def test_gpu_comes_back_after_a_transient_error(tmp_path: Path, fake_nvml:
         await until(lambda: node.reasons == ("on probation: xid 74",))
 
 
+@pytest.mark.slow
 async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
     tmp_path: Path, fake_nvml: FakeNvml, goal: Callable[[float], float], figure: Callable[[str], None]
 ) -> None:
@@ -47,6 +52,7 @@ async def test_n3_gpu_that_is_lost_stays_away_however_long_it_says_nothing(
     assert seconds <= goal(GOAL_SECONDS)
 
 
+@pytest.mark.slow
 async def test_error_of_an_application_changes_nothing(tmp_path: Path, fake_nvml: FakeNvml) -> None:
     """The one after it on another GPU shows that it was heard."""
     async with playing(tmp_path, fake_nvml, discovery_interval="30s") as node:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agent.gpus.facts import GpuProcess
 from tests.extender.polling import until
 from tests.kubelet.node import AgentOnNode
@@ -15,6 +17,7 @@ LEFTOVER = (GpuProcess(4711, "python train.py"),)
 SOON_SECONDS = 2.0
 
 
+@pytest.mark.slow
 async def test_n12_container_starts_when_the_process_is_gone(tmp_path: Path) -> None:
     """With the GPUs that it was promised; nobody else has to wait for it."""
     async with AgentOnNode(tmp_path) as node:
@@ -29,6 +32,7 @@ async def test_n12_container_starts_when_the_process_is_gone(tmp_path: Path) -> 
         assert b"holds_total{" not in node.metrics.text()
 
 
+@pytest.mark.slow
 async def test_n12_process_that_stays_puts_the_container_off(tmp_path: Path) -> None:
     """It is not the pod's fault: the kubelet tries again, and the container starts when the process has gone after all."""
     async with AgentOnNode(tmp_path, settings={"enforce.processWait": "500ms"}) as node:
@@ -58,6 +62,7 @@ async def test_patience_of_nothing_asks_nobody(tmp_path: Path) -> None:
         assert node.got(await node.place(gpu_pod("p", 1), [1])) == [node.named(1)]
 
 
+@pytest.mark.slow
 async def test_nvml_that_hangs_holds_nobody_up_for_long(tmp_path: Path) -> None:
     """However many ask, and it proves nothing."""
     async with AgentOnNode(tmp_path) as node:
@@ -69,6 +74,7 @@ async def test_nvml_that_hangs_holds_nobody_up_for_long(tmp_path: Path) -> None:
         assert max(waits) < 2 * SOON_SECONDS
 
 
+@pytest.mark.slow
 async def test_n12_process_that_the_driver_shows_is_waited_for(tmp_path: Path, fake_nvml: FakeNvml) -> None:
     """By the whole agent, through NVML; an MPS server may stay."""
     async with playing(tmp_path, fake_nvml, enforce_processWait="1s") as node:

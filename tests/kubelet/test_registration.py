@@ -27,6 +27,7 @@ async def restart(node: AgentOnNode) -> None:
     await until(lambda: node.kubelet.allocatable == 8)
 
 
+@pytest.mark.slow
 async def test_kubelet_that_restarts_finds_us_at_once(
     tmp_path: Path,
     rounds: Callable[[int, int], int],
@@ -55,6 +56,7 @@ async def test_kubelet_that_restarts_finds_us_at_once(
     assert median <= goal(0.1)
 
 
+@pytest.mark.slow
 async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
     """Somebody cleans the folder under a living kubelet."""
     async with AgentOnNode(tmp_path) as node:
@@ -65,6 +67,7 @@ async def test_wiped_sockets_are_noticed(tmp_path: Path) -> None:
         assert node.got(await node.place(gpu_pod("after", 1), [4], exact=True)) == [node.named(4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns_to_others", [False, True], ids=["before-1.37", "since-1.37"])
 async def test_resource_is_won_back_from_a_plugin_that_came_and_went(tmp_path: Path, returns_to_others: bool) -> None:
     """Our own stream never ends. A kubelet before 1.37 has no devices then, and a later one has the other's list.
@@ -114,6 +117,7 @@ async def test_kubelet_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
         await node.ready()
 
 
+@pytest.mark.slow
 async def test_second_agent_waits_for_the_first_to_go(tmp_path: Path) -> None:
     """An overlapping rollout: two registrations would take the resource from each other."""
     async with AgentOnNode(tmp_path) as node:

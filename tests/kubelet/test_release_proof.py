@@ -111,6 +111,7 @@ async def test_c17_pod_deleted_while_no_extender_ran_is_released_within_30_s(
     figure(f"C17: a pod deleted while no extender ran: its GPUs are free {seconds:.1f} s after one has started")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["the kubelet", "the extender"])
 async def test_c19_pod_deleted_by_force_is_released_when_the_agent_has_looked(
     tmp_path: Path, first: str, figure: Callable[[str], None]
@@ -134,6 +135,7 @@ async def test_c19_pod_deleted_by_force_is_released_when_the_agent_has_looked(
     figure(f"C19: a pod deleted by force, {first} first: its GPUs are free after {seconds:.1f} s")
 
 
+@pytest.mark.slow
 async def test_a_pod_that_is_gone_as_it_is_bound_is_released_when_the_agent_has_looked(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

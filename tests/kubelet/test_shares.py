@@ -67,6 +67,7 @@ async def test_containers_of_one_pod_get_each_its_share(tmp_path: Path) -> None:
         assert node.got(several) == [node.named(6), node.named(1)]
 
 
+@pytest.mark.slow
 async def test_shared_gpu_leaves_the_count_of_whole_ones_and_a_whole_one_that_of_gib(tmp_path: Path) -> None:
     """And each comes back when its last pod has gone."""
     async with sharing(tmp_path) as node:
@@ -97,6 +98,7 @@ async def test_nothing_is_withdrawn_before_the_node_says_why(tmp_path: Path) -> 
         await until(lambda: counts(node) == (GPUS - 1, GPUS * GIB))
 
 
+@pytest.mark.slow
 async def test_a_gpu_is_offered_again_before_the_node_says_that_it_is_free(tmp_path: Path) -> None:
     """So a pod that is bound on that word finds it."""
     async with sharing(tmp_path) as node:
@@ -124,6 +126,7 @@ async def test_look_of_before_is_not_told_while_what_it_denies_is_withdrawn(tmp_
         assert counts(node) == (GPUS, GPUS * GIB)
 
 
+@pytest.mark.slow
 async def test_no_change_of_form_closes_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods are bound while others come and go, and each look finds the kubelet in step, however slow the machine is."""
     monkeypatch.setattr(offered, "_TAKES_SECONDS", 60.0)
@@ -199,6 +202,7 @@ async def test_init_container_leaves_its_share_to_those_after_it(tmp_path: Path)
         assert node.got(pod) == [node.named(6)] * 3
 
 
+@pytest.mark.slow
 async def test_neighbours_who_compute_keep_no_share_waiting(tmp_path: Path) -> None:
     """A process on a GPU that is shared is a neighbour's; on one that was just whole it is somebody's who has not ended."""
     async with sharing(tmp_path, {"enforce.processWait": "300ms"}) as node:
@@ -279,6 +283,7 @@ async def test_share_that_no_ledger_knows_waits_where_limits_are_required(tmp_pa
         assert limiter.held == [{("stray", "c0", 5)}]
 
 
+@pytest.mark.slow
 async def test_agent_and_kubelet_may_die_beside_shares(tmp_path: Path) -> None:
     """Pods run on, both counts come back, and the next share gets its planned GPU."""
     async with sharing(tmp_path) as node:
@@ -298,6 +303,7 @@ async def test_agent_and_kubelet_may_die_beside_shares(tmp_path: Path) -> None:
         assert node.got(await node.share(share_pod("next", 20), 0)) == [node.named(0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_churn_of_shares_and_whole_gpus_gives_each_exactly_its_plan(tmp_path: Path, seed: int) -> None:
     """Random sizes, several pods at once, mixed forms, random ends: never too much of a GPU, nor whole and shared."""

@@ -85,6 +85,7 @@ async def fail(kubelet: KubeletSide) -> None:
         await until(lambda: any(entry["event"] == "the kubelet side failed, and starts again" for entry in logs))
 
 
+@pytest.mark.slow
 def test_what_is_asked_as_the_side_fails_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one who asks goes on, as when an answer takes too long."""
     with running(monkeypatch) as (kubelet, _):
@@ -113,6 +114,7 @@ async def test_nobody_is_harmed_while_the_side_is_down(monkeypatch: pytest.Monke
         kubelet.published(SEEN)
 
 
+@pytest.mark.slow
 async def test_gpus_that_are_offered_while_the_side_is_down_are_taken_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,6 +125,7 @@ async def test_gpus_that_are_offered_while_the_side_is_down_are_taken_when_it_is
         await until(lambda: watches[1:] and () in watches[1].taken)
 
 
+@pytest.mark.slow
 def test_a_side_that_is_closed_just_as_it_starts_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no task to cancel yet, and nobody closes it twice."""
     monkeypatch.setattr(side, "_PAUSE_SECONDS", 0.0)

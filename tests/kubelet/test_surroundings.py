@@ -16,6 +16,7 @@ from tests.kubelet.node import AgentOnNode, write_cdi
 from topology.node.alignment import Policy, Scope, TopologyManager
 
 
+@pytest.mark.slow
 async def test_nvidias_plugin_beside_ours_closes_the_node_until_it_is_gone(tmp_path: Path) -> None:
     """Both would serve one resource; which one has it is a matter of who registered last."""
     async with AgentOnNode(tmp_path) as node:

@@ -88,6 +88,7 @@ def check(folder: Path, **lists: list[dict[str, Any]]) -> tuple[int, str, Api]:
     return ended.returncode, ended.stdout + ended.stderr, api
 
 
+@pytest.mark.slow
 def test_an_installation_that_is_ready_is_asked_for_its_status(tmp_path: Path) -> None:
     """With the account of the pod, and for the pods of this release alone."""
     status, printed, api = check(tmp_path, deployments=[deployment(2)], daemonsets=[daemon_set(4)])
@@ -105,6 +106,7 @@ def test_an_installation_that_is_ready_is_asked_for_its_status(tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deployments", "daemonsets"),
     [

@@ -106,6 +106,7 @@ def test_a_value_that_does_not_exist_is_noticed(path: str) -> None:
     assert not exists(path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("helm_is_here")
 @pytest.mark.parametrize("command", RELEASES, ids=str)
 def test_the_chart_takes_what_a_command_sets(command: Command) -> None:

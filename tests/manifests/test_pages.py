@@ -90,6 +90,7 @@ def commands() -> Iterator[Command]:
 COMMANDS = list(commands())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [found for found in COMMANDS if found.is_run], ids=str)
 def test_a_command_prints_what_its_page_shows(command: Command) -> None:
     """Line by line; `…` stands for any lines."""

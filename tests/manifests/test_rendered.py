@@ -27,6 +27,7 @@ def test_check_is_skipped_with_the_reason() -> None:
     assert (ended.returncode, ended.stderr) == (0, "manifests/rendered not checked: no Go to build Helm with\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_go")
 def test_nothing_is_written_and_the_command_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever asked for a new copy has none."""

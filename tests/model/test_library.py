@@ -70,6 +70,7 @@ def test_the_header_has_the_same_fields_of_as_many_bits(name: str, fields: type[
     assert HEADER.fields(name) == [":".join((str(field[0]), *map(str, field[2:]))) for field in fields._fields_]
 
 
+@pytest.mark.slow
 def test_the_library_has_structures_of_the_same_size(model: Model) -> None:
     """Names and bits are compared above."""
     assert all(sizeof(kind) == size for kind, size in model.sizes().items())

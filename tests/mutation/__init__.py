@@ -1,1 +1,1 @@
-"""Breaks the product one line at a time, and says which breaks no fast test notices."""
+"""Breaks the product one line at a time, and says which breaks no test notices."""

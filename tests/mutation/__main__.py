@@ -1,4 +1,4 @@
-"""Say which broken lines no fast test notices: `python -m tests.mutation extender/cluster agent/plugin --sample 300`."""
+"""Say which broken lines no test notices: `python -m tests.mutation extender/cluster agent/plugin --sample 300`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ import pytest
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.trial import Fate, Trial
 
-FAST = ["tests/extender", "tests/agent", "tests/kubelet", "tests/topology"]
+FOLDERS = ["tests/extender", "tests/agent", "tests/kubelet", "tests/topology"]
 
 
 def main() -> int:
     """Print each mutant that lives, and how many there were."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help="files and folders to break")
-    parser.add_argument("--tests", nargs="+", default=FAST, help=f"what has to notice (default: {' '.join(FAST)})")
+    parser.add_argument(
+        "--tests", nargs="+", default=FOLDERS, help=f"what has to notice (default: {' '.join(FOLDERS)})"
+    )
     parser.add_argument("--sample", type=int, help="try so many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--seconds", type=float, default=20.0, help="of CPU for each mutant")
@@ -51,7 +53,7 @@ def main() -> int:
             out.write(json.dumps({"mutant": str(mutant), "fate": fate, "test": test}) + "\n")
             out.flush()
 
-    quiet = ["-q", "-s", "--no-header", "--assert=plain", "-p", "no:cacheprovider", "-m", "not cluster and not slow"]
+    quiet = ["-q", "-s", "--no-header", "--assert=plain", "-p", "no:cacheprovider", "-m", "not waits and not alone"]
     pytest.main([*quiet, *options.tests], plugins=[Trial(drawn, options.seconds, tell)])
     alike = fates.pop(Fate.SAME, 0)
     tried = sum(fates.values())

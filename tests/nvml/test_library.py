@@ -44,6 +44,7 @@ def gpu(index: int = 0) -> Any:
     return pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
+@pytest.mark.slow
 def test_every_call_needs_init_and_ends_with_shutdown(library: FakeNvml) -> None:
     """UNINITIALIZED before and after; init counts its users."""
     with library.loaded(machine("hgx_h100")):
@@ -150,6 +151,7 @@ def test_peer_access_knows_five_questions(hgx: Any) -> None:
     assert error_of(pynvml.nvmlDeviceGetP2PStatus, gpu(0), gpu(1), 5) == pynvml.NVML_ERROR_INVALID_ARGUMENT
 
 
+@pytest.mark.slow
 def test_missing_symbols_are_really_missing(library: FakeNvml) -> None:
     """The binding itself finds no function, as with an old driver."""
     with library.loaded(machine("old_driver")):

@@ -82,6 +82,7 @@ def code_of(call: Callable[..., object], *arguments: object) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_drivers_before_r615_have_no_such_call(driver: Driver, folder: Path) -> None:
     """As the binding tells when a symbol is missing."""
     assert put(driver(), folder, 1 << 30) == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
@@ -116,6 +117,7 @@ def test_limit_dies_with_its_cgroup(driver: Driver, folder: Path) -> None:
     assert put(gpu, pod, 1 << 30) == pynvml.NVML_ERROR_NOT_FOUND
 
 
+@pytest.mark.slow
 def test_no_limit_is_lost_when_a_process_is_killed_that_sets_another_one(
     library: FakeNvml, driver: Driver, folder: Path
 ) -> None:

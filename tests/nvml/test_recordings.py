@@ -36,6 +36,7 @@ def _known(answer: list[Any], unknown: set[str]) -> Iterator[Any]:
             yield {name: part[name] for name in part.keys() - unknown} if isinstance(part, dict) else part
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler to build the fake NVML with")
 @pytest.mark.parametrize("file", RECORDED, ids=[file.stem for file in RECORDED])
 def test_the_fake_answers_as_the_driver_did(file: Path, tmp_path: Path) -> None:

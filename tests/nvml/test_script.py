@@ -89,6 +89,7 @@ def test_a_line_that_cannot_be_played_is_named(line: str, reason: str) -> None:
     assert reason in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted((HERE / "scripts").glob("*.script")), ids=lambda file: file.stem)
 def test_every_script_of_the_collection_plays_to_its_end(
     file: Path, library: FakeNvml, scripted: Callable[[str], Scripted]
@@ -171,6 +172,7 @@ def test_each_error_is_delivered_once_when_it_is_due(library: FakeNvml, scripted
                 pynvml.nvmlEventSetWait_v2(events, 20)
 
 
+@pytest.mark.slow
 def test_processes_that_have_it_open_see_it_happen_together(
     library: FakeNvml, scripted: Callable[[str], Scripted]
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_launcher_is_found_by_whichever_link(tmp_path: Path) -> None:
     assert done.stdout == f"{sys.version_info[:2]} ['kubectl-gputopo', 'pod', 'a b', '']\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="names libraries as Linux does")
 def test_without_a_python_that_fits_people_are_told_what_would(tmp_path: Path) -> None:
     """And not what Python says of a module that it lacks."""
@@ -127,6 +128,7 @@ def test_without_a_python_that_fits_people_are_told_what_would(tmp_path: Path) -
     assert done.stderr.startswith("kubectl gputopo: no CPython 3.11, 3.12, 3.13 or 3.14 is on the PATH")
 
 
+@pytest.mark.slow
 def test_only_our_packages_that_the_plugin_imports_are_in_it() -> None:
     """The agent and the benchmarks need more libraries than there are."""
     asked = "import sys, extender.kubectl.cli, extender.kubectl.completion\n"

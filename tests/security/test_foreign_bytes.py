@@ -163,6 +163,7 @@ INTENTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
@@ -194,6 +195,7 @@ def test_every_answer_to_an_intent_is_a_reply(status: int, body: bytes) -> None:
         to_reply(intent, status, body)
 
 
+@pytest.mark.slow
 @given(body=hostile(HONEST["page"]), status=st.sampled_from([200, 403, 404, 500]))
 @settings(max_examples=60, deadline=None, phases=PHASES, suppress_health_check=QUIET)
 def test_checks_of_the_cluster_survive_every_answer(body: bytes, status: int) -> None:
@@ -269,6 +271,7 @@ def nobody_answers() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:URLs without a scheme:FutureWarning")
 @given(text=hostile(HONEST["yaml"]))
 @settings(max_examples=30, deadline=None, phases=PHASES, suppress_health_check=QUIET)
@@ -352,6 +355,7 @@ async def saying(answers: bytes) -> AsyncIterator[str]:
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_every_answer_over_a_socket_is_a_reply_or_none(tmp_path: Path, name: str) -> None:
     """Requests never raise; lists and watches raise what reflectors handle; so it is with the agent."""
@@ -377,6 +381,7 @@ async def test_every_answer_over_a_socket_is_a_reply_or_none(tmp_path: Path, nam
             await asyncio.to_thread(lambda: list(node.follow(1)))
 
 
+@pytest.mark.slow
 @given(
     text=st.text(max_size=40)
     | st.sampled_from(["0001-01-01T00:00:00", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])

@@ -235,6 +235,7 @@ def test_no_annotation_of_a_pod_hides_another(key: str) -> None:
         inspection.explain(state, "ml", each.metadata.name, at())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "function"),
     [
@@ -290,6 +291,7 @@ def test_a_pod_that_cannot_be_shown_hides_no_other(monkeypatch: pytest.MonkeyPat
     assert len(made[function]) == 1
 
 
+@pytest.mark.slow
 async def test_one_status_from_the_far_future_is_its_own_nodes_trouble(tmp_path: Path) -> None:
     """Pages, JSON and the plugin go on showing all nodes; that one is closed, and says why."""
     nodes = (SimulatedNode("n1", "l40s-8"), SimulatedNode("n2", "l40s-8"))

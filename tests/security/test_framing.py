@@ -120,6 +120,7 @@ async def is_cut_off(
         writer.transport.abort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ENDLESS)
 async def test_h2_what_has_no_end_and_is_no_body_is_cut_off(attack: str) -> None:
     """No more of it is parsed than a head may have, and no trailer is kept."""
@@ -130,6 +131,7 @@ async def test_h2_what_has_no_end_and_is_no_body_is_cut_off(attack: str) -> None
         assert Watched.most_headers <= MAX_HEADERS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 async def test_h2_behind_tls_as_well(tmp_path: Path) -> None:
     """Whoever has a certificate is cut off at the same bound."""

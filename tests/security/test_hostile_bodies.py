@@ -37,6 +37,7 @@ def body(pod: dict[str, object]) -> bytes:
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [NODE.name]}).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", NO_NUMBERS, ids=lambda quantity: quantity[:8] or "empty")
 async def test_i1_what_is_no_number_of_gpus_is_refused_soon(
     tmp_path: Path, quantity: str, goal: Callable[[float], float], figure: Callable[[str], None]
@@ -62,6 +63,7 @@ async def cpu_seconds(call: Awaitable[object]) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 async def test_i2_malformed_bodies_are_400(tmp_path: Path, verb: str) -> None:
     """Each of them, with a reason, and the connection after it works."""
@@ -72,6 +74,7 @@ async def test_i2_malformed_bodies_are_400(tmp_path: Path, verb: str) -> None:
         assert (await extender.get("/livez"))[0] == 200
 
 
+@pytest.mark.slow
 async def test_i3_hostile_names_stay_on_one_line(tmp_path: Path) -> None:
     """Every call is one line of the log, which is JSON, and holds no character that acts on a terminal."""
     chance = random.Random(20_260_101)

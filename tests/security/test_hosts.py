@@ -55,6 +55,7 @@ def test_other_names_are_not(host: str) -> None:
     assert not Hosts(["gpus.example.com", "*.gpus.example.org"]).are_ours(host)
 
 
+@pytest.mark.slow
 async def test_pages_and_json_are_for_our_names_only(tmp_path: Path) -> None:
     """A stranger's name reads nothing; the verbs and probes, which tell a browser nothing, ask for no name."""
     async with serving(tmp_path, NODE, settings={"listen.allowedHosts": "[gpus.example.com]"}) as extender:

@@ -63,6 +63,7 @@ async def everything_written(extender: Target, session: aiohttp.ClientSession) -
     return "\n".join(written)
 
 
+@pytest.mark.slow
 async def test_sec10_extender_tells_no_secret(tmp_path: Path) -> None:
     """Its token, its callers' headers and what pods carry are in no log, event, page, metric or annotation."""
     headers = {"Authorization": f"Bearer {PLANTED}", "Cookie": PLANTED}
@@ -81,6 +82,7 @@ async def test_sec10_extender_tells_no_secret(tmp_path: Path) -> None:
         assert PLANTED not in await everything_written(extender, session)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler to build the fake NVML with")
 async def test_sec10_agent_tells_no_secret(tmp_path: Path) -> None:
     """Neither when it publishes nor when it is refused."""

@@ -125,6 +125,7 @@ def own_endpoint(tmp_path: Path) -> Iterator[Endpoint]:
         yield own
 
 
+@pytest.mark.slow
 def test_sec1_only_a_certificate_of_the_clients_ca_is_heard(endpoint: Endpoint) -> None:
     """None, a foreign one, an expired one, a server's and a kubelet's own are refused; kube-scheduler's is not."""
     callers = endpoint.callers
@@ -189,6 +190,7 @@ def renew(endpoint: Endpoint, context: ssl.SSLContext, name: str) -> None:
     eventually(lambda: endpoint.serial(context) != before)
 
 
+@pytest.mark.slow
 def test_sec2_certificate_is_renewed_without_a_failed_call(endpoint: Endpoint) -> None:
     """Ten times, while calls go on; each new one is in use as soon as the files were looked at."""
     context = endpoint.context(endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))
@@ -211,6 +213,7 @@ def test_sec2_connection_outlives_a_renewal(endpoint: Endpoint) -> None:
         assert connection.sock is socket_before
 
 
+@pytest.mark.slow
 def test_sec2_clients_ca_is_replaced(own_endpoint: Endpoint) -> None:
     """Who had a certificate of the old one is refused, who has one of the new one is heard."""
     old = own_endpoint.context(own_endpoint.callers.sign("old", "/CN=kube-scheduler"))
@@ -222,6 +225,7 @@ def test_sec2_clients_ca_is_replaced(own_endpoint: Endpoint) -> None:
     assert not own_endpoint.answers(old)
 
 
+@pytest.mark.slow
 def test_sec2_files_of_no_use_change_nothing(own_endpoint: Endpoint) -> None:
     """A key that is not the certificate's, a CA that is none, a file that is gone: what was in use stays, and that is logged."""
     context = own_endpoint.context(own_endpoint.callers.sign("scheduler", "/CN=kube-scheduler"))

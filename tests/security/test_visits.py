@@ -129,6 +129,7 @@ def test_a_round_is_bounded_however_many_come(port: Port) -> None:
         assert len(port.asked) == number * ARRIVALS
 
 
+@pytest.mark.slow
 def test_whoever_reads_slowly_gets_the_whole_page(port: Port) -> None:
     """As long as the deadline has not passed."""
     caller = port.caller(b"GET /large HTTP/1.1\r\n\r\n")

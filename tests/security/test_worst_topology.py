@@ -56,6 +56,7 @@ def answer(state: ClusterState, name: str, gpus: int, *nodes: str) -> tuple[list
     return list(result.node_names), dict(result.failed_and_unresolvable_nodes or {})
 
 
+@pytest.mark.slow
 def test_the_worst_topology_that_hill_climbing_finds_costs_20_ms_at_once(
     request: pytest.FixtureRequest, figure: Callable[[str], None]
 ) -> None:
@@ -88,6 +89,7 @@ def test_unlike_gpus_are_passed_over_until_the_search_is_through() -> None:
     assert found == decide(Situation(TopologyClass(compiled.node), (1 << 11) - 1), GpuRequest.plain(5))
 
 
+@pytest.mark.slow
 def test_fifty_such_nodes_share_the_budget_of_a_call() -> None:
     """An honest node beside them answers in the same call, and those that are not through give a reason."""
     forged = [node(f"bad{i}", topology=encode_topology(unlike(i))) for i in range(50)]
@@ -117,6 +119,7 @@ def test_a_node_with_another_topology_each_second_closes_and_opens_when_it_is_st
     assert state.views["n1"].uuids[0] == "99-0"
 
 
+@pytest.mark.slow
 def test_a_node_that_changes_all_the_time_leaves_nothing_behind() -> None:
     """Over hours, with a search begun for each topology: no class, no table and no search but the last ones."""
     state = cluster(node("n1"), node("good"))
@@ -173,6 +176,7 @@ def test_gpus_that_only_requests_tell_apart_count_as_different() -> None:
     assert state.views["n1"].shape.closed == "GPU topology cannot be read"
 
 
+@pytest.mark.slow
 def test_large_machines_that_are_nearly_regular_stay_within_the_budget(
     request: pytest.FixtureRequest, figure: Callable[[str], None]
 ) -> None:
@@ -213,6 +217,7 @@ REFUSED: dict[str, str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_payload_of_32_kib_is_refused_soon(
     name: str, goal: Callable[[float], float], figure: Callable[[str], None]

@@ -20,6 +20,7 @@ def first() -> Result:
     return run(SEED)
 
 
+@pytest.mark.slow
 def test_a_seed_replays_bit_for_bit(first: Result) -> None:
     """Two runs in one process write the same lines, and end with the same digest."""
     second = run(SEED)
@@ -27,6 +28,7 @@ def test_a_seed_replays_bit_for_bit(first: Result) -> None:
     assert first.digest == second.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hash_seed", ["1", "4242"])
 def test_a_seed_replays_in_another_process(hash_seed: str, first: Result) -> None:
     """No order of a set or a dictionary of strings leaks into it."""
@@ -36,6 +38,7 @@ def test_a_seed_replays_in_another_process(hash_seed: str, first: Result) -> Non
     assert printed.splitlines() == [*first.lines, f"seed {SEED}, digest {first.digest}, 0 violations"]
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_decides_nothing() -> None:
     """It cancels timers of abandoned tasks whenever it runs; this seed has timers of the same moment."""
     thresholds = gc.get_threshold()
@@ -48,6 +51,7 @@ def test_the_garbage_collector_decides_nothing() -> None:
         gc.set_threshold(*thresholds)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(first: Result) -> None:
     """Else the soak would try the same thing again and again."""
     assert first.digest != run(SEED + 1).digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ OWNERS = ("a", "b", "c")
 KEYS_EACH = LIMIT // len(OWNERS)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(("b", "c")), st.integers(1, KEYS_EACH)), max_size=30),
     st.lists(st.integers(), max_size=100),

@@ -80,6 +80,7 @@ async def test_a_held_request_arrives_when_its_rule_is_lifted() -> None:
         assert await waiting == 200
 
 
+@pytest.mark.slow
 async def test_slow_replies_overtake_each_other() -> None:
     """Each draws its own delay, out of a second that no machine sleeps through."""
     async with served(Unreliable([Rule(RequestFault.SLOW, seconds=(0, 1))])) as (api, _):
@@ -154,6 +155,7 @@ async def test_a_silent_watch_tells_nothing_more() -> None:
         assert await anext(watch, None) is None
 
 
+@pytest.mark.slow
 async def test_a_late_watch_tells_all() -> None:
     """Every line comes, in order, later."""
     async with served(Unreliable([Rule(StreamFault.LATE, seconds=(0.1, 0.1))])) as (api, _):

@@ -52,6 +52,7 @@ def test_all_facts_of_a_gb200(found: Discover) -> None:
     assert node.domain == NvlinkDomain("8f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", 32766)
 
 
+@pytest.mark.slow
 def test_all_facts_of_an_old_driver(found: Discover) -> None:
     """Symbols that a driver of 2018 does not have: version 1 of the memory call still tells the size."""
     node = found("old_driver").topology
@@ -120,6 +121,7 @@ def test_the_three_ways_of_not_saying_stay_apart(read: Read, described: Describe
         assert gpu(facts.gpus[1], "ecc_enabled") == Known(True)
 
 
+@pytest.mark.slow
 def test_fabric_is_read_from_the_oldest_call_that_the_driver_has(read: Read, described: Described) -> None:
     """The versioned call came after the plain one."""
     untold = Fabric(FabricState.COMPLETED, "SUCCESS", "8f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", 32766)

@@ -282,6 +282,7 @@ async def test_limits_that_stand_are_not_set_again(node: Node) -> None:
     assert limiter._refusals == {}
 
 
+@pytest.mark.slow
 async def test_driver_that_hangs_holds_a_container_back_and_nobody_else(node: Node) -> None:
     """An answer that does not come in time is none."""
     node.pod()

@@ -105,6 +105,7 @@ def test_nobody_at_the_port_is_no_dcgm() -> None:
     assert not answers_as_dcgm("nowhere.invalid", port)
 
 
+@pytest.mark.slow
 def test_who_speaks_slowly_is_not_waited_for() -> None:
     """A second, and no second more for each byte."""
     begun = time.monotonic()

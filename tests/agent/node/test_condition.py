@@ -142,6 +142,7 @@ def test_a_write_that_fails_is_tried_again_a_minute_later() -> None:
     assert port.stored["status"] == "False"
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from([WELL, SICK, FAILED, CORDONED, UNSEEN, SUSPECT]), min_size=1, max_size=4)))
 def test_the_node_always_says_what_holds_and_each_write_is_news(course: list[list[GpuStatus]]) -> None:
     """In any course of events, with a restart between any two."""

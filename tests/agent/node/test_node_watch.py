@@ -105,12 +105,14 @@ def heard_by(*watches: list[NodeVersion] | ApiError) -> list[NodeVersion]:
     return heard
 
 
+@pytest.mark.slow
 def test_watch_that_ends_or_fails_is_begun_again() -> None:
     """What happened in between is heard then."""
     first, second = NodeVersion("7"), NodeVersion("9", "8")
     assert heard_by([first], ApiError(403, "forbidden"), [second]) == [first, second]
 
 
+@pytest.mark.slow
 def test_server_that_is_behind_takes_nothing_back() -> None:
     """A report that names an older version would be no answer."""
     newest = NodeVersion("10", "8")

@@ -91,6 +91,7 @@ GPUS = st.frozensets(st.sampled_from("ab"))
 TOLD = st.builds(PublishedDevices, GPUS, GPUS, st.one_of(st.none(), st.integers(0, 3)))
 
 
+@pytest.mark.slow
 @given(before=TOLD, after=TOLD, shared=st.booleans(), whole=st.booleans())
 def test_while_a_write_is_under_way_no_more_is_withdrawn_than_under_either_of_what_may_stand(
     before: PublishedDevices, after: PublishedDevices, *, shared: bool, whole: bool

@@ -67,6 +67,7 @@ def test_agent_and_command_line_are_one_machine(
             assert 0 <= found - told <= LATE_SECONDS
 
 
+@pytest.mark.slow
 def test_in_a_storm_of_memory_errors_nobody_is_sick_for_an_answer_that_is_late(
     fake_nvml: FakeNvml, tmp_path: Path
 ) -> None:
@@ -83,6 +84,7 @@ def test_in_a_storm_of_memory_errors_nobody_is_sick_for_an_answer_that_is_late(
     assert life.looks[-1] - life.looks[-2] == LOOK_SECONDS
 
 
+@pytest.mark.slow
 def test_links_that_come_and_go_are_told_and_make_no_gpu_sick(fake_nvml: FakeNvml, tmp_path: Path) -> None:
     """Four links, which are used again when the command line says so, and then the fabric's manager."""
     played = scripted(tmp_path, (HERE / "scripts" / "link_flap.script").read_text())

@@ -30,6 +30,7 @@ def answer(*arguments: str) -> Any:
     return json.loads(bench(*arguments, "-o", "json").stdout)
 
 
+@pytest.mark.slow
 def test_plans_on_a_machine_of_the_catalogue() -> None:
     """The answer names indexes in ring order, the affinity and the interval."""
     found = answer("plan", "dgx-1v", "--gpus", "4", "--free", "2-7")
@@ -133,6 +134,7 @@ def test_a_partial_matrix_is_shown_with_a_warning(tmp_path: Path) -> None:
     assert f"warning: {file} is partial: 6 of 28 pairs of GPUs" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_matrix_whose_gpus_are_not_named_is_planned_with_a_warning(tmp_path: Path) -> None:
     """An H100 NVL has PCIe 5, and a figure for PCIe 3 is a fourth of its bandwidth."""
     file = tmp_path / "matrix.txt"
@@ -192,6 +194,7 @@ def test_a_broken_file_is_named_with_line_and_reason(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"{broken}:3:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "matrix", "annotation"])
 def test_what_show_prints_can_be_planned_on(form: str, tmp_path: Path) -> None:
     """Matrix and annotation are sources, too, and lead to the same GPUs."""
@@ -220,6 +223,7 @@ def test_shows_a_picture() -> None:
     assert bench("show", "dgx-2", "-o", "svg").stdout.startswith("<svg")
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_no_answer() -> None:
     """A full disk is exit code 2, so that no script takes it for "does not fit"."""
     with Path("/dev/full").open("w") as full:
@@ -229,6 +233,7 @@ def test_output_that_cannot_be_written_is_no_answer() -> None:
     assert "cannot write the output" in done.stderr
 
 
+@pytest.mark.slow
 def test_reads_a_matrix_from_stdin() -> None:
     """`nvidia-smi topo -m | gputopo-bench show -` works, as a program of its own."""
     asks = ("show", "-", "-o", "json", "--gpu-model", "NVIDIA GeForce RTX 3090")
@@ -237,6 +242,7 @@ def test_reads_a_matrix_from_stdin() -> None:
     assert json.loads(done.stdout)["matrix"] == [["X", "NV4"], ["NV4", "X"]]
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
     """A clear no is 1 for the shell, too, and nothing beside the reason is said."""
     done = run("benchmarks", "plan", "l40s-8", "--gpus", "9", "-o", "json")
@@ -244,6 +250,7 @@ def test_a_program_ends_with_the_exit_code_of_its_command() -> None:
     assert json.loads(done.stdout).keys() == {"fits", "reason"}
 
 
+@pytest.mark.slow
 def test_every_real_matrix_can_be_shown_and_planned_on(shared_dir: Path) -> None:
     """Machines as people posted them: each gives a plan for all its GPUs."""
     nodes = {source.name: load_topology(str(source)) for source in (shared_dir / "topologies").glob("*.txt")}
@@ -289,6 +296,7 @@ def test_the_optimum_with_moves_is_about_two_nodes_and_one_restart_cost() -> Non
     assert refused.returncode == 2 and "--machines 2" in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_optimum_counts_pods_that_share_a_gpu_beside_others() -> None:
     """By the GiB that they take; all kinds together are all pods."""
     kinds = "--mix", "1=20,2=20", "--shares", "6=35,12=25"

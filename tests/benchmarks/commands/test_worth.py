@@ -28,6 +28,7 @@ def answer(*arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_value_is_what_plans_reckon_with() -> None:
     """The figures are those of the class that decides, for the same demand."""
     topology_class = TopologyClass(machine("dgx-1v"))
@@ -37,6 +38,7 @@ def test_value_is_what_plans_reckon_with() -> None:
     assert told["value_of_all"] == round(topology_class.value(0b11111111), 3)
 
 
+@pytest.mark.slow
 def test_each_size_of_pod_is_told_what_it_takes_and_costs() -> None:
     """A single pod takes the GPU outside the island; four take the island; eight do not fit."""
     one, two, four, eight = answer("dgx-1v", "--free", "0-4")["pods"]
@@ -47,6 +49,7 @@ def test_each_size_of_pod_is_told_what_it_takes_and_costs() -> None:
     assert "pod needs 8" in eight["reason"]
 
 
+@pytest.mark.slow
 def test_the_score_is_what_its_parts_say() -> None:
     """What the pod gains, less λ times what those to come lose; one GPU gains nothing from wires."""
     told = answer("dgx-1v", "--free", "0-4")
@@ -62,6 +65,7 @@ def test_a_machine_too_small_for_all_pods_is_worth_nothing_to_them() -> None:
     assert "worth 0 of 0 (no pod of this demand fits)" in told.stdout
 
 
+@pytest.mark.slow
 def test_the_table_says_the_same() -> None:
     """For reading, not for parsing."""
     told = run("dgx-1v", "--free", "0-4")

@@ -106,6 +106,7 @@ def states(health: HealthMachine, now: float) -> list[State]:
     return [health.verdict(gpu, now).state for gpu in GPUS]
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_a_repaired_gpu_that_a_person_clears_is_healthy(steps: list[tuple[str, Evidence, float]]) -> None:
     """Whatever was before; only heat that has just ended may still show for some minutes."""
@@ -119,6 +120,7 @@ def test_a_repaired_gpu_that_a_person_clears_is_healthy(steps: list[tuple[str, E
     assert set(states(health, now)) == {State.HEALTHY}
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_time_alone_reopens_every_gpu_that_nothing_holds_back(steps: list[tuple[str, Evidence, float]]) -> None:
     """After the longest hold, probation and a day: it is healthy, or something is there that time does not cure, and says so."""
@@ -132,6 +134,7 @@ def test_time_alone_reopens_every_gpu_that_nothing_holds_back(steps: list[tuple[
         assert verdict.state is State.HEALTHY or (verdict.reason and verdict.next)
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_every_change_that_time_brings_is_announced(steps: list[tuple[str, Evidence, float]]) -> None:
     """Between two moments that `next_change` names, no verdict changes."""
@@ -148,6 +151,7 @@ def test_every_change_that_time_brings_is_announced(steps: list[tuple[str, Evide
         now = change
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_what_people_were_told_is_what_holds(steps: list[tuple[str, Evidence, float]]) -> None:
     """Whoever follows the changes alone knows every state, and hears nothing twice."""
@@ -175,6 +179,7 @@ def test_a_gpu_is_sick_only_while_it_takes_no_pods(steps: list[tuple[str, Eviden
             assert verdict.state.takes_pods or is_sick or verdict.reason == "cordoned"
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence, float]]) -> None:
     """What is kept is all there is."""
@@ -187,6 +192,7 @@ def test_a_restart_of_the_agent_changes_nothing(steps: list[tuple[str, Evidence,
         assert states(HealthMachine(POLICY, kept.gpus), now + 1) == states(health, now + 1)
 
 
+@pytest.mark.slow
 @given(STEPS, st.lists(st.sampled_from((0.0, 0.0, 3600.0, -3600.0, 1e8, -1e8)), min_size=40, max_size=40))
 def test_a_clock_that_steps_changes_nothing(steps: list[tuple[str, Evidence, float]], clock_steps: list[float]) -> None:
     """What is remembered moves with it: each state lasts as long as with a clock that does not step."""
@@ -205,6 +211,7 @@ def test_a_clock_that_steps_changes_nothing(steps: list[tuple[str, Evidence, flo
             assert (stepped.doubt(name, now + offset) is None) == (health.doubt(name, now) is None)
 
 
+@pytest.mark.slow
 @given(STEPS, st.sampled_from(GPUS))
 def test_a_sick_gpu_never_closes_its_neighbours(steps: list[tuple[str, Evidence, float]], sick: str) -> None:
     """All that is told of one GPU leaves the others healthy."""
@@ -215,6 +222,7 @@ def test_a_sick_gpu_never_closes_its_neighbours(steps: list[tuple[str, Evidence,
         assert {health.verdict(gpu, now).state for gpu in GPUS if gpu != sick} == {State.HEALTHY}
 
 
+@pytest.mark.slow
 @given(steps_of((*ALARMS, *ALL_CLEAR, Throttled(True), Throttled(False), Uncorrected(0), Uncorrected(3))))
 def test_what_only_makes_suspect_never_takes_a_gpu_out(steps: list[tuple[str, Evidence, float]]) -> None:
     """However much of it comes together; and ten minutes after the last of it, a day for memory errors, nothing is said."""
@@ -229,6 +237,7 @@ def test_what_only_makes_suspect_never_takes_a_gpu_out(steps: list[tuple[str, Ev
     assert set(states(health, now + POLICY.day)) == {State.HEALTHY}
 
 
+@pytest.mark.slow
 @given(steps_of((*map(Xid, (13, 43, 74, 78, 109)), *ALARMS, *ALL_CLEAR)))
 def test_no_gpu_is_out_for_longer_than_the_longest_hold(steps: list[tuple[str, Evidence, float]]) -> None:
     """Where nothing asks for a reset; only a count of incidents, which the policy names, keeps one out for longer."""
@@ -243,6 +252,7 @@ def test_no_gpu_is_out_for_longer_than_the_longest_hold(steps: list[tuple[str, E
             assert verdict.state.takes_pods or verdict.reason.startswith(("3 incidents", "4 incidents", "5 incidents"))
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_a_failed_gpu_is_offered_only_after_a_repair_or_a_persons_word(
     steps: list[tuple[str, Evidence, float]],
@@ -257,6 +267,7 @@ def test_a_failed_gpu_is_offered_only_after_a_repair_or_a_persons_word(
         assert opened <= ({gpu} if isinstance(evidence, REPAIRING) else set())
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_memory_is_bounded(steps: list[tuple[str, Evidence, float]]) -> None:
     """However much is told."""

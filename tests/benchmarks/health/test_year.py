@@ -43,6 +43,7 @@ def test_a_calm_year_costs_nothing(policy: str) -> None:
     assert replay(FLEET, {}, POLICIES[policy], OPERATOR, 1) == GpuHourTotals(well_in=FLEET.gpu_hours)
 
 
+@pytest.mark.slow
 @EVERY
 def test_no_hour_is_lost_from_the_books(policy: str) -> None:
     """The four kinds of hours are all there are, and how long GPUs are sick is no policy's doing."""
@@ -58,6 +59,7 @@ def test_no_hour_is_lost_from_the_books(policy: str) -> None:
     assert sum(account.ended_by_kind.values()) == account.jobs_ended <= account.jobs_on_sick
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_year_is_told_by_its_seed(policy: str) -> None:
     """The same seed, the same figures; another, others."""
@@ -131,6 +133,7 @@ def test_nobody_sees_what_nobody_is_told(policy: str) -> None:
     assert account.sick_in == pytest.approx((14 + 3) * 24)
 
 
+@pytest.mark.slow
 def test_one_job_at_a_time_is_put_on_a_sick_gpu() -> None:
     """A new one after each, as often as in a fleet that is in use for 83 % of the time, reboots or not."""
     accounts = [one("reckons wrongly", "gputopo", seed=seed) for seed in range(20)]

@@ -33,6 +33,7 @@ def written(folder: Path, name: str, *figures: tuple[tuple[int, ...], float]) ->
     return str(file)
 
 
+@pytest.mark.slow
 def test_plan_goes_by_what_was_measured(tmp_path: Path) -> None:
     """The bridge turns out slow, so the floor is not reached; and what is reached says that it is measured."""
     file = written(tmp_path, "a100-pcie-8-pairs", ((0, 1), 120.0))
@@ -45,6 +46,7 @@ def test_plan_goes_by_what_was_measured(tmp_path: Path) -> None:
     assert (floor.returncode, bench(*plain, "--min-bandwidth", "200").returncode) == (1, 0)
 
 
+@pytest.mark.slow
 def test_plan_says_what_it_does_not_believe(tmp_path: Path) -> None:
     """On stderr, and plans with the rest; a file for other machines changes nothing."""
     file = written(tmp_path, "a100-pcie-8-pairs", ((0, 1), 120.0), ((0, 2), 5000.0))

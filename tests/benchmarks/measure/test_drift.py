@@ -91,6 +91,7 @@ def test_several_series_of_one_gpu_are_one_and_what_is_no_number_is_none() -> No
     assert found == {"a": 7.0}
 
 
+@pytest.mark.slow
 async def test_the_command_reads_a_cluster_and_a_file(tmp_path: Path) -> None:
     """Exit 1 is a finding; a file that cannot be read is wrong usage."""
     one = SimulatedNode("n1", "a100-pcie-8-pairs")

@@ -20,6 +20,7 @@ from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 
 
+@pytest.mark.slow
 async def test_the_pod_of_an_earlier_go_is_not_taken_for_its_own(tmp_path: Path) -> None:
     """A pod may outlive its Job, with the figures of that day."""
     kept = Rule(RequestFault.FORBIDDEN, method="DELETE", path="*/pods/*")
@@ -50,6 +51,7 @@ async def test_what_is_begun_is_ended_before_an_interruption_is_heard(tmp_path: 
     assert done == ["made"]
 
 
+@pytest.mark.slow
 async def test_an_interruption_removes_the_jobs_and_keeps_what_is_done(tmp_path: Path) -> None:
     """As Ctrl-C does it, once one machine is measured and while the other one is."""
     file = tmp_path / "measured.json"
@@ -71,6 +73,7 @@ async def test_an_interruption_removes_the_jobs_and_keeps_what_is_done(tmp_path:
         assert [*decode_measurements(file.read_text()).measurements] == [kind_of(TWO.topology)]
 
 
+@pytest.mark.slow
 async def test_who_interrupts_again_does_not_keep_the_jobs_from_being_removed(tmp_path: Path) -> None:
     """Removing takes a moment where the API server is busy, and a Job that is left holds a whole node."""
     busy = Rule(RequestFault.UNAVAILABLE, method="DELETE", path="*/jobs/*", times=3)
@@ -96,6 +99,7 @@ async def test_who_interrupts_again_does_not_keep_the_jobs_from_being_removed(tm
         assert await cluster.list(JOBS) == []
 
 
+@pytest.mark.slow
 async def test_a_pod_that_is_removed_while_it_measures_is_told_at_once(tmp_path: Path) -> None:
     """By a drain, or by pods that come first: it was placed, and there is nothing more to wait for."""
     looks = Rule(RequestFault.SLOW, method="GET", path="*/namespaces/default/pods", seconds=(0, 0))
@@ -116,6 +120,7 @@ async def test_a_pod_that_is_removed_while_it_measures_is_told_at_once(tmp_path:
         assert (await going).document["problems"] == ["two: its pod was removed before it had ended"]
 
 
+@pytest.mark.slow
 async def test_a_job_whose_creation_was_not_answered_is_removed_too(tmp_path: Path) -> None:
     """It is known by its label, whatever the reply said."""
     lost = Rule(RequestFault.ERROR_AFTER, method="POST", path="*/jobs")
@@ -127,6 +132,7 @@ async def test_a_job_whose_creation_was_not_answered_is_removed_too(tmp_path: Pa
         assert await cluster.list(JOBS) == []
 
 
+@pytest.mark.slow
 async def test_a_job_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     """Who measures the same kind of machine at the same time is told so, and removes nothing."""
     async with at_work(tmp_path, TWO) as cluster:
@@ -140,6 +146,7 @@ async def test_a_job_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         assert [job["metadata"]["name"] for job in await cluster.list(JOBS)] == [name]
 
 
+@pytest.mark.slow
 async def test_a_job_that_cannot_be_removed_is_told_with_what_to_do(tmp_path: Path) -> None:
     """The cluster removes it ten minutes later; until then somebody should know."""
     kept = Rule(RequestFault.FORBIDDEN, method="DELETE", path="*/jobs/*")
@@ -151,6 +158,7 @@ async def test_a_job_that_cannot_be_removed_is_told_with_what_to_do(tmp_path: Pa
         assert measured(report) == {("two", (0, 1)): 33.5}
 
 
+@pytest.mark.slow
 async def test_a_pod_that_finds_no_place_is_taken_back(tmp_path: Path) -> None:
     """The node was idle a moment ago; nobody shall have to make room."""
     async with at_work(tmp_path, TWO, faults=Unreliable([Rule(RequestFault.CONFLICT, path="*/binding")])) as cluster:

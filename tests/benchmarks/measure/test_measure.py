@@ -18,6 +18,7 @@ from topology.annotations.measurements import decode_measurements
 from topology.bandwidth.measured import kind_of
 
 
+@pytest.mark.slow
 async def test_each_kind_of_machine_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
     """Measured stands beside predicted; the file has the figures with their conditions; no Job and no pod remains."""
     file = tmp_path / "measured.json"
@@ -48,6 +49,7 @@ async def test_each_kind_of_machine_is_measured_and_nothing_is_left(tmp_path: Pa
         await eventually(is_empty)
 
 
+@pytest.mark.slow
 async def test_what_was_measured_is_what_the_extender_goes_by(tmp_path: Path) -> None:
     """The file that one go has written, mounted, changes the next pod's record."""
     file = tmp_path / "measured.json"
@@ -72,6 +74,7 @@ async def test_what_was_measured_is_what_the_extender_goes_by(tmp_path: Path) ->
         assert (bound.record.bandwidth.point, bound.record.bandwidth.measured) == (150.25, True)
 
 
+@pytest.mark.slow
 async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -> None:
     """One machine first, another one later; `again` replaces what is there."""
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
@@ -89,6 +92,7 @@ async def test_figures_go_into_a_configmap_beside_those_it_has(tmp_path: Path) -
         assert [sorted(len(machine.figures) for machine in kept) for kept in found] == [[1, 1], [1, 2]]
 
 
+@pytest.mark.slow
 async def test_what_is_done_when_the_time_is_over_counts(tmp_path: Path) -> None:
     """The container goes on, and what it has printed by then is read; the rest is named."""
     async with at_work(tmp_path, PAIRS) as cluster:
@@ -103,6 +107,7 @@ async def test_what_is_done_when_the_time_is_over_counts(tmp_path: Path) -> None
         assert await cluster.list(JOBS) == []
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_is_away_for_a_moment_costs_no_measurement(tmp_path: Path) -> None:
     """Looks and the log are tried again."""
     away = [
@@ -115,6 +120,7 @@ async def test_an_api_server_that_is_away_for_a_moment_costs_no_measurement(tmp_
         assert (measured(report), report.exit_code) == ({("two", (0, 1)): 33.5}, 0)
 
 
+@pytest.mark.slow
 async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
     """A write that came between is read again and added to."""
     between = Rule(RequestFault.CONFLICT, method="PATCH", path="*/configmaps/*", times=2)
@@ -127,6 +133,7 @@ async def test_who_writes_a_configmap_at_the_same_time_loses_nothing(tmp_path: P
         assert report.exit_code == 0, report.notes
 
 
+@pytest.mark.slow
 async def test_figures_that_cannot_be_kept_are_printed_all_the_same(tmp_path: Path) -> None:
     """With the reason, and exit 1."""
     async with at_work(tmp_path, TWO) as cluster:
@@ -137,6 +144,7 @@ async def test_figures_that_cannot_be_kept_are_printed_all_the_same(tmp_path: Pa
         assert report.exit_code == 1
 
 
+@pytest.mark.slow
 async def test_a_configmap_that_says_something_else_is_not_written_over(tmp_path: Path) -> None:
     """It is told before any Job is made."""
     async with at_work(tmp_path, TWO) as cluster:
@@ -148,6 +156,7 @@ async def test_a_configmap_that_says_something_else_is_not_written_over(tmp_path
         assert (await cluster.list(CONFIG_MAPS))[0]["data"] == {KEY: "mine"}
 
 
+@pytest.mark.slow
 async def test_nothing_is_made_in_a_dry_run(tmp_path: Path) -> None:
     """It says which nodes, and how many of the kinds of sets."""
     async with at_work(tmp_path, PAIRS, TWO) as cluster:
@@ -160,6 +169,7 @@ async def test_nothing_is_made_in_a_dry_run(tmp_path: Path) -> None:
         assert await cluster.list(JOBS) == []
 
 
+@pytest.mark.slow
 async def test_a_node_with_pods_is_left_alone_whatever_it_would_tell(tmp_path: Path) -> None:
     """Its occupant keeps running, and nothing is made."""
     async with at_work(tmp_path, SimulatedNode("pairs", PAIRS.machine, used=(5,))) as cluster:

@@ -28,6 +28,7 @@ def outcomes(name: str, minutes: int) -> dict[str, RuleOutcome]:
     return {outcome.rule: outcome for outcome in compare_moves(question, minutes, lambda _: None)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rates", "restart_cost"),
     [
@@ -44,6 +45,7 @@ def test_it_is_what_brute_force_finds(name: str, rates: dict[int, float], restar
     assert best.least - 1e-4 <= expected <= best.most + 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minutes", [0, 5, 30])
 def test_the_product_with_moves_stays_within_one_percent_of_the_best(minutes: int) -> None:
     """The best rule, followed, earns what was promised; without moves the product is further below it."""
@@ -54,6 +56,7 @@ def test_the_product_with_moves_stays_within_one_percent_of_the_best(minutes: in
     assert moving < 0.01 < still
 
 
+@pytest.mark.slow
 def test_free_moves_on_alike_gpus_lose_what_one_pooled_machine_loses() -> None:
     """Two moves can always bring four free GPUs together, where links are the same everywhere."""
     by_rule = outcomes("hgx-h100", 0)

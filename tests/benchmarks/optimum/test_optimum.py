@@ -56,6 +56,7 @@ def test_it_is_what_brute_force_finds(name: str, machines: int, rates: dict[int,
     assert best.most - best.least <= OPTIMUM_PRECISION * best.most
 
 
+@pytest.mark.slow
 def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
     """The optimum is a bound, and its own rule, followed, reaches it."""
     found = outcomes("l4-8", 2, 0.82, {1: 0.4, 2: 0.35, 4: 0.25}, "gputopo-told", "stock-most", "stock-least")
@@ -65,6 +66,7 @@ def test_no_rule_does_better_and_the_best_one_does_what_was_promised() -> None:
     assert all(better < worse for better, worse in pairwise(order))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "machines"),
     [

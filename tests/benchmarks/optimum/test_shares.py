@@ -65,6 +65,7 @@ def test_shares_of_one_size_are_lost_as_erlang_says(machines: int) -> None:
     assert 1 - served == pytest.approx(erlang_b(places, 0.8 * places), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machines", "whole", "shares"),
     [
@@ -159,6 +160,7 @@ def test_what_will_be_free_counts_for_more_than_what_is() -> None:
     assert below[1] < 0.015
 
 
+@pytest.mark.slow
 def test_pooled_gpus_lose_less_of_what_needs_two() -> None:
     """Where everything is one GPU no pod is between others."""
     found = outcomes(2, 0.82, {1: 0.2, 2: 0.2}, {6: 0.35, 12: 0.25})

@@ -40,6 +40,7 @@ def test_compares_filter_with_and_without_shared_gpus_in_one_run() -> None:
     assert compared.keys() == {"half shared", "half shared, 8 GiB"} and all(compared.values())
 
 
+@pytest.mark.slow
 def test_refuses_more_pods_than_find_a_place() -> None:
     """The figures would be those of refusals."""
     done = run("benchmarks", "latency", "--nodes", "10", "--pods", "100")

@@ -82,6 +82,7 @@ def test_of_metrics_along_a_run_the_last_point_is_compared() -> None:
     assert "| 90 | -10.0 ± inf |" in differences(rows, "ours", ["allocation_pct"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--against", "fgd")])
 def test_metrics_are_those_that_were_asked_for(tmp_path: Path, how: tuple[str, ...]) -> None:
     """In the summary and beside another policy; a word that is no metric is refused, and what was measured is not lost."""
@@ -137,6 +138,7 @@ def test_runs_have_the_seeds_that_were_asked_for(tmp_path: Path, arguments: list
     assert {row["seed"] for row in json.loads(out)["rows"]} == seeds
 
 
+@pytest.mark.slow
 def test_the_output_of_a_quick_run_says_so(tmp_path: Path) -> None:
     """In text and in JSON; a whole run has no such word."""
     trace(tmp_path)

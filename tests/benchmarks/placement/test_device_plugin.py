@@ -18,6 +18,7 @@ BY_PLUGIN = {"stock-least", "stock-most", "stock-least-plain", "stock-most-plain
 """Policies that impose no GPUs, or not on all pods; the others have a device plugin, a hook or a container of their own."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*BASELINES, *INFORMED, PRODUCT, "gputopo-observe"])
 def test_a_policy_chooses_gpus_or_leaves_them_to_the_plugin(name: str) -> None:
     assert isinstance(policy_for_pods(name, [])(cluster_of("dgx-1v"), Random(0)), ByPlugin) == (name in BY_PLUGIN)

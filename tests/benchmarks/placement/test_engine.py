@@ -72,6 +72,7 @@ def test_pods_of_a_job_start_together_or_not_at_all() -> None:
     assert cluster.nodes[0].free == 0b1111
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["stock-least", "stock-most", "gputopo"])
 @settings(max_examples=10)  # the product values two machines anew for each example
 @given(sizes=st.lists(st.sampled_from([1, 2, 4, 8]), max_size=40), seed=st.integers(0, 9))

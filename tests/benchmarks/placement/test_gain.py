@@ -251,6 +251,7 @@ def test_a_table_says_what_each_part_of_the_gain_needs() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_guessed_stands_on_the_page(tmp_path: Path) -> None:
     """With the option that names another node type."""
     items = [labelled(f"n{i}", 8, "Tesla-V100-SXM2-32GB") for i in range(2)] + [pod("p", 2)]
@@ -262,6 +263,7 @@ def test_what_is_guessed_stands_on_the_page(tmp_path: Path) -> None:
     assert "Your fleet is uniform" in given
 
 
+@pytest.mark.slow
 def test_nodes_without_known_links_are_named_with_the_option_for_them(tmp_path: Path) -> None:
     """Ready to paste: the product, and what a node type may be."""
     items = [labelled("n0", 8, "Tesla-V100-SXM2-32GB"), labelled("n1", 4, "NVIDIA-A100-PCIE-40GB"), pod("p", 2)]
@@ -301,6 +303,7 @@ def compare(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["compare", *map(str, arguments), "--jobs", "1"])
 
 
+@pytest.mark.slow
 def test_answers_for_a_snapshot_and_for_the_folder_made_of_it(tmp_path: Path) -> None:
     """The same words under another name; the page stands alone and knows the dark."""
     now = cluster(tmp_path / "now.json")
@@ -315,6 +318,7 @@ def test_answers_for_a_snapshot_and_for_the_folder_made_of_it(tmp_path: Path) ->
     assert re.findall(r"<script|@import|url\(|src=|href=|https?://(?!www\.w3\.org/2000/svg)", page) == []
 
 
+@pytest.mark.slow
 def test_programs_read_the_same_figures(tmp_path: Path) -> None:
     """With the verdict, and with what was assumed of the cluster."""
     document = json.loads(compare(cluster(tmp_path / "now.json"), "--quick", "-o", "json").stdout)
@@ -362,6 +366,7 @@ def test_of_moving_nothing_is_claimed_that_was_not_measured() -> None:
     assert sentence.endswith("none would.")
 
 
+@pytest.mark.slow
 def test_moving_makes_room_on_a_cluster_that_placement_alone_fragments(tmp_path: Path) -> None:
     """Three machines of eight GPUs, and pods of one to five."""
     wires = {keys.TOPOLOGY: encode_topology(machine("dgx-1v"))}

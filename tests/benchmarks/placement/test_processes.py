@@ -37,12 +37,14 @@ def sleep(_: int) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_the_items() -> None:
     """Whoever was done first."""
     with mapped(square, range(5), 2) as results:
         assert list(results) == [0, 1, 4, 9, 16]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_an_error() -> None:
     """Not a wait for its result."""
     with pytest.raises(ProcessLost, match="--jobs"), mapped(die, [1, 2], 2) as results:

@@ -38,6 +38,7 @@ def test_the_gpus_are_those_of_the_decision() -> None:
     assert placed[0].gpus == verdict.gpus
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_node_is_the_extenders_answer(seed: int) -> None:
     """On three cube meshes in any state: filter and prioritize name the node, and give it the only 10."""
@@ -65,6 +66,7 @@ def test_the_node_is_the_extenders_answer(seed: int) -> None:
     assert [host for host, score in scores.items() if score == 10] == [f"n{simulated[0].node}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_where_agents_observe_the_node_is_the_extenders_and_the_gpus_are_the_plugins(seed: int) -> None:
     """The extender names the node by its forecast; NVIDIA's plugin hands out one of the sets that the forecast counts with."""
@@ -119,6 +121,7 @@ def test_a_plugin_that_hands_out_whole_gpus_is_not_compared_where_pods_share_the
         policy_for_pods("gputopo-observe", [PodSize(1, gpu_milli=500)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_where_cpu_runs_out_the_node_is_still_the_extenders_answer(seed: int) -> None:
     """The wires are alike; what counts is the CPU that other pods have left, and how much the pods before took."""
@@ -172,6 +175,7 @@ def test_a_gang_goes_where_the_extender_puts_it_pod_by_pod(seed: int) -> None:
     assert found == [f"n{allotment.node}" for allotment in simulated]
 
 
+@pytest.mark.slow
 def test_jobs_that_waited_while_others_came_are_learnt_from_once_each() -> None:
     """What is asked for does not depend on when there was room for it."""
     full = cluster_of("dgx-1v")

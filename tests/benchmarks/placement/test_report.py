@@ -55,6 +55,7 @@ def test_a_table_marks_the_best_and_says_the_lead() -> None:
     assert "**3.5" in lines[3]
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_again() -> None:
     """No date, no random names."""
     first, second = section_figure(ScenarioValues(ROWS), SECTION), section_figure(ScenarioValues(ROWS), SECTION)
@@ -122,6 +123,7 @@ def test_a_quick_page_says_of_each_scenario_what_was_cut(tmp_path: Path) -> None
         assert "Quick run: 2 seeds instead of 5." in (tmp_path / name / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_curve_over_lambda_goes_through_the_default_in_order() -> None:
     """Whatever ran first; the default is not run once more under another name."""
     section = next(section for section in SECTIONS if section.figure == "front")

@@ -32,6 +32,7 @@ def values(rows: Sequence[ResultRow], metric: str) -> float:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["stock-least", "gputopo"])
 def test_the_same_seed_gives_the_same_rows(policy: str) -> None:
     """Bit for bit, dice and learnt values included."""
@@ -52,6 +53,7 @@ def test_links_are_worth_looking_at() -> None:
         assert values(ours, "lost_4") < lost + 2 * sqrt(lost)
 
 
+@pytest.mark.slow
 def test_where_links_are_all_alike_nobody_is_hurt() -> None:
     """On NVSwitch machines every set has all the bandwidth that there is."""
     scenario = LinkGraph(arrivals=400)
@@ -72,6 +74,7 @@ def test_mapas_inventions_have_the_sockets_that_mapa_sees() -> None:
     assert socket_groups(SERVERS["cube-mesh-16"]()) == [tuple(range(begin, begin + 4)) for begin in (0, 4, 8, 12)]
 
 
+@pytest.mark.slow
 def test_a_mixed_fleet_ends_with_all_jobs_done() -> None:
     """Nothing is refused, and no job runs faster than its best."""
     rows = MixedFleet(jobs=200).run("load-0.8/measured", "gputopo", 42)
@@ -148,6 +151,7 @@ def test_owners_on_philly_may_say_that_their_jobs_do_not_communicate(tmp_path: P
     assert values(silent, "bandwidth_ratio_mean") > values(said, "bandwidth_ratio_mean")
 
 
+@pytest.mark.slow
 def test_philly_replays_a_folder_of_its_form(tmp_path: Path) -> None:
     """Sixteen GPUs are a gang, all jobs end, and packing is measured in bandwidth."""
     rows = philly_in(tmp_path).run("ee9e8c/load-0.8/measured", "gputopo", 42)

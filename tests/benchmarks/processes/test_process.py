@@ -37,6 +37,7 @@ async def test_is_ready_inside_and_gone_outside(tmp_path: Path) -> None:
     assert not is_there(program.pid)
 
 
+@pytest.mark.slow
 async def test_no_two_processes_are_given_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even while nobody listens there: a server that starts again would find another one in its place."""
     say = "from benchmarks.processes.process import free_port; print(free_port(), flush=True); input()"

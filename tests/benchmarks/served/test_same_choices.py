@@ -70,6 +70,7 @@ def course(workload: str) -> ReplayTrace:
     return course_of(OpenbTrace(TRACE), workload, 12, 42)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["default", "gpushare100", "gpuspec33"])
 def test_each_pod_gets_the_same_gpus_of_the_same_node(workload: str) -> None:
     """What they learn of the mix on the way included."""

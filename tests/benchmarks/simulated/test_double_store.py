@@ -144,6 +144,7 @@ writes = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(writes, st.integers(0, 30))
 def test_list_and_watch_together_miss_nothing(steps: list[tuple[str, str, str]], cut: int) -> None:
     """A list at any moment plus the events after it are the list of now, for a selector too."""
@@ -177,6 +178,7 @@ def _step(cluster: ObjectStore, name: str, action: str, tier: str) -> None:
         cluster.create(NODES, "", node(name, labels={"tier": tier}))
 
 
+@pytest.mark.slow
 @given(writes, st.integers(1, 3))
 def test_pages_of_any_size_are_the_list_of_their_first_moment(steps: list[tuple[str, str, str]], limit: int) -> None:
     """Whatever is written between the pages."""

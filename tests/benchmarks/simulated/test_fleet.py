@@ -200,6 +200,7 @@ async def test_kubelets_survive_a_forgetful_server() -> None:
         await eventually(lambda: held(api), {"GPU-b": "meanwhile/main"})
 
 
+@pytest.mark.slow
 async def test_a_hundred_pods_on_forty_nodes(api: ApiClient) -> None:
     """One watch feeds all kubelets; every pod runs on its node."""
     nodes = fleet({"dgx-1v": 40})

@@ -163,6 +163,7 @@ def _scenario(*, follow: bool, machine_name: str) -> Callable[[Choices], None]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
 @pytest.mark.parametrize("machine_name", ["rtx-3090-2", "t4-4"])
 def test_any_single_fault(machine_name: str, *, follow: bool) -> None:
@@ -201,6 +202,7 @@ def _release_scenario(before: Callable[[World], None], *, follow: bool) -> Calla
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [_orphan_is_left, _pod_has_ended, _pod_was_deleted_by_force])
 @pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
 def test_any_single_fault_of_a_release(before: Callable[[World], None], *, follow: bool) -> None:

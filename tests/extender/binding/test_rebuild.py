@@ -280,6 +280,7 @@ class TestRebuild:
             replica.reconcile(rounds=1)
         assert kinds(world) == [*["FencePod"] * 3, "SwapLedger"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", ["wiped", "truncated", "edited"])
     def test_any_single_fault_of_a_rebuild(self, how: str) -> None:
         """Requests and replies get lost, or the process dies; the next one ends the work, by whatever it heard."""
@@ -404,6 +405,7 @@ class TestFirstLedger:
         replica.reconcile(rounds=1)
         assert kinds(world) == ["FencePod", "SwapLedger", "SwapLedger"]
 
+    @pytest.mark.slow
     def test_any_single_fault_of_the_first_ledger(self) -> None:
         """A Binding of the node's former life is under way; whatever gets lost, it comes too late."""
 

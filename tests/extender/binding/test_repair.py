@@ -238,6 +238,7 @@ class TestFacts:
             replica.reconcile(rounds=3, seconds=3.0)
         assert (owners(world), world.placed("p")) == ({"p": {2, 3}}, frozenset({GPUS[2], GPUS[3]}))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("follow", [True, False], ids=["watching", "frozen cache"])
     def test_any_single_fault_of_a_correction(self, *, follow: bool) -> None:
         """A bind is under way to the very GPUs that the kubelet gave to another pod; whatever gets lost, it comes too late."""

@@ -37,6 +37,7 @@ def one_by_one(shape: Shape, request: GpuRequest) -> int:
     return pods
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(0, SHARE_GIB), max_size=5),

@@ -18,6 +18,7 @@ from topology.placement.verdict import UNKNOWN_GPUS
 G = gpus("n1", *range(8))
 
 
+@pytest.mark.slow
 @given(st.permutations([node(claims=(claim(gpu, "p1"),), generation=i, version=i) for i, gpu in enumerate(G, start=2)]))
 def test_the_newest_version_wins_in_whatever_order_they_arrive(versions: list[Node]) -> None:
     """Watch events, replies to our own writes and live reads overtake each other."""

@@ -164,6 +164,7 @@ async def test_a_watch_that_falls_silent_is_told_and_what_is_known_stays() -> No
         assert followed.has_settled()
 
 
+@pytest.mark.slow
 async def test_no_verb_is_answered_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """kube-scheduler tries again; who asks for readiness is told what is waited for."""
     really, silent = KubeApi.send, True
@@ -188,6 +189,7 @@ async def test_no_verb_is_answered_before(tmp_path: Path, monkeypatch: pytest.Mo
         assert await eventually(extender.is_ready)
 
 
+@pytest.mark.slow
 async def test_a_cluster_without_dra_is_served_at_once(tmp_path: Path) -> None:
     """The double has no resource.k8s.io, as Kubernetes had none before 1.34."""
     async with serving(tmp_path) as extender:

@@ -77,6 +77,7 @@ async def test_what_is_known_stays_until_an_answer_says_otherwise(status: int, m
     assert told == ([True] if mapping else [True, False])
 
 
+@pytest.mark.slow
 async def test_the_verbs_are_answered_beside_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node with a device plugin is offered; one where kube-scheduler hands out the GPUs itself is refused by name."""
     really = KubeApi.send

@@ -144,6 +144,7 @@ async def test_an_outage_says_nothing() -> None:
     assert probe.honoured is None
 
 
+@pytest.mark.slow
 async def test_an_extender_is_not_ready_where_they_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says why, and answers no verb."""
     ignored(monkeypatch)
@@ -158,6 +159,7 @@ async def test_an_extender_is_not_ready_where_they_are_ignored(tmp_path: Path, m
         assert (await extender.post("bind", {}))[0] == 503
 
 
+@pytest.mark.slow
 async def test_an_extender_is_ready_where_they_are_honoured(tmp_path: Path) -> None:
     """Trying them takes no right that it does not have."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", used=(0,))) as extender:

@@ -79,6 +79,7 @@ def told(extender: Running, reason: str) -> list[Json]:
     return [item["involvedObject"] for item in events_of(extender, reason)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [None, "{", '{"v":1,"generation":1,"claims":[]}'])
 async def test_a_damaged_ledger_is_rebuilt_and_the_node_is_told(text: str | None, tmp_path: Path) -> None:
     """C15: two events on the node, one count, and the ledger as it was."""
@@ -91,6 +92,7 @@ async def test_a_damaged_ledger_is_rebuilt_and_the_node_is_told(text: str | None
         assert 'gputopo_ledger_repairs_total{kind="rebuilt"} 1.0' in (await extender.get("/metrics"))[1]
 
 
+@pytest.mark.slow
 async def test_the_gpus_of_a_node_are_recorded(tmp_path: Path) -> None:
     """After an upgrade: the ledger of an earlier version says nothing of them, and the claims stay."""
     async with serving(tmp_path, N1) as extender:
@@ -101,6 +103,7 @@ async def test_the_gpus_of_a_node_are_recorded(tmp_path: Path) -> None:
         assert decode_ledger(written_on(extender)[keys.LEDGER]).claims == before.claims
 
 
+@pytest.mark.slow
 async def test_a_stranger_is_adopted(tmp_path: Path) -> None:
     """C18: its node counts it at once, and its ledger names it once the agent does."""
     async with serving(tmp_path, N1) as extender:
@@ -112,6 +115,7 @@ async def test_a_stranger_is_adopted(tmp_path: Path) -> None:
         await until(lambda: told(extender, "GPUPlacementAdopted"))
 
 
+@pytest.mark.slow
 async def test_a_pod_that_runs_on_other_gpus_is_corrected_and_told(tmp_path: Path) -> None:
     """N9: its claims follow the agent's report, with an event on the pod and a count."""
     async with serving(tmp_path, N1) as extender:
@@ -122,6 +126,7 @@ async def test_a_pod_that_runs_on_other_gpus_is_corrected_and_told(tmp_path: Pat
         assert 'gputopo_ledger_repairs_total{kind="moved"} 1.0' in (await extender.get("/metrics"))[1]
 
 
+@pytest.mark.slow
 async def test_pods_with_one_gpu_are_told_of_it(tmp_path: Path) -> None:
     """C16: both pods and the node, a gauge, and a state that people can see; only the node's event names the pods."""
     async with serving(tmp_path, N1) as extender:
@@ -135,6 +140,7 @@ async def test_pods_with_one_gpu_are_told_of_it(tmp_path: Path) -> None:
         assert "n1-occupant" not in said["forger"]
 
 
+@pytest.mark.slow
 async def test_a_silent_agent_is_told_of_and_its_node_closes(tmp_path: Path) -> None:
     """N2: event, gauge and reason; the pod that runs there keeps its claims."""
     async with serving(tmp_path, N1, settings={"agents.silence": "300ms"}) as extender:

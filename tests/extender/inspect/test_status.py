@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from benchmarks.processes.client import ApiClient
 from benchmarks.processes.kubeconfig import write_kubeconfig
@@ -188,6 +189,7 @@ async def test_the_plugin_names_the_pods_of_other_schedulers(tmp_path: Path) -> 
     assert "policies.schedulerName" in result.stdout
 
 
+@pytest.mark.slow
 async def test_the_plugin_ends_with_a_no_where_something_needs_somebody(tmp_path: Path) -> None:
     """So that a script can ask; it is a yes once the misspelt pod is gone."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:

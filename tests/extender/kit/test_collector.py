@@ -34,12 +34,14 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_what_a_start_imports_is_not_looked_through() -> None:
     """It stays; hundreds of looks through it were a sixth of the time."""
     done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "True 0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("long_seconds", "is_frozen"), [(0.0, True), (60.0, False)])
 def test_what_survives_a_long_look_is_not_looked_at_again(thawed: None, long_seconds: float, is_frozen: bool) -> None:
     """After events have replaced the objects of a large cluster, a look through all would stop everybody again and again."""

@@ -124,6 +124,7 @@ def test_variables_of_services_and_other_programs_are_passed_over(
     assert load(document_type, None, {name: value}, {}) == document_type()
 
 
+@pytest.mark.slow
 def test_every_variable_in_our_code_is_a_setting_or_listed() -> None:
     """A new variable of another program must not stop agent and extender, and the list has nothing else."""
     files = [file for folder in PROGRAMS for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_each_namespace_has_its_turn() -> None:
     assert [table.pop_in_turn() for _ in range(len(table))] == ["c0", "a1", "b1", "c1", "a2"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["put", "pop", "turn"]), KEYS)), st.integers(1, 6))
 def test_it_is_what_a_plain_list_would_be(steps: list[tuple[str, tuple[str, int]]], limit: int) -> None:
     """Whatever is put and removed: bounded, in order, and nobody loses an entry while another one has more."""

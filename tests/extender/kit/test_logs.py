@@ -116,6 +116,7 @@ def test_a_trace_stays_on_its_line() -> None:
     assert line["exception"].endswith("ValueError: boom\\u001b[31m")
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "Cs", "L"])))
 def test_nothing_hostile_reaches_the_stream(key_text: str, value: str) -> None:
     """Controls, escape sequences, line ends, direction overrides and halves of characters are written out."""
@@ -128,6 +129,7 @@ def test_nothing_hostile_reaches_the_stream(key_text: str, value: str) -> None:
         assert written[:-1].isprintable()
 
 
+@pytest.mark.slow
 @given(st.text(min_size=300), st.integers(1, 50))
 def test_a_field_is_bounded(text: str, limit: int) -> None:
     """An escape is at most ten characters long, and the cut is visible."""

@@ -30,6 +30,7 @@ class Work:
         return [after - before for before, after in pairwise(self.done_at)]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_round_that_fails_is_counted_and_tried_again_with_backoff() -> None:
     """Its pause doubles up to a limit, and after a success it is the usual one."""

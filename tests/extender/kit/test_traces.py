@@ -28,6 +28,7 @@ from topology.annotations import keys
 NODES = [SimulatedNode(name, "dgx-a100", used=(0, 1, 2, 3)) for name in ("n1", "n2")]
 
 
+@pytest.mark.slow
 async def test_all_verbs_of_a_pod_are_one_trace_with_the_requests_of_its_bind_inside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ async def test_all_verbs_of_a_pod_are_one_trace_with_the_requests_of_its_bind_in
     assert {span.service for span in collector.spans} == {"gputopo-extender"}
 
 
+@pytest.mark.slow
 async def test_a_sampler_keeps_all_of_a_pod_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of UUIDs, too, whose bits are not all chance."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")

@@ -13,6 +13,7 @@ from extender.kit.yaml_text import read_yaml, write_yaml
 DOCUMENTS = st.dictionaries(st.text(max_size=9), st.lists(st.text() | st.integers() | st.booleans() | st.none()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dumper", [yaml.SafeDumper, yaml_text._DUMPER])
 @settings(max_examples=50)
 @given(document=DOCUMENTS)

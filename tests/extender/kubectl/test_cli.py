@@ -59,6 +59,7 @@ async def test_a_clear_no_is_1(tmp_path: Path, arguments: tuple[str, ...]) -> No
     assert (await plugin(tmp_path, *arguments)).exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pod", "why"])
 async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str) -> None:
     """By the extender and by the annotations alike, and only one of that very name."""
@@ -87,6 +88,7 @@ async def test_a_pod_of_another_namespace_is_hinted_at(tmp_path: Path, verb: str
     ]
 
 
+@pytest.mark.slow
 async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
     """Of nodes and of the namespace's pods, by an extender and by the annotations alike; a name like no other is not."""
     node, pod = "; did you mean dgx-a100-rack2?\n", "; did you mean train?\n"
@@ -111,6 +113,7 @@ async def test_a_mistyped_name_is_answered_with_the_nearest(tmp_path: Path) -> N
                     assert answer.stderr.endswith(end), (words, answer.stderr)
 
 
+@pytest.mark.slow
 async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
     """For every command."""
     for arguments in (("nodes",), ("node", "n1"), ("pod", "waits")):
@@ -118,6 +121,7 @@ async def test_json_is_one_document_and_nothing_else(tmp_path: Path) -> None:
         assert document.keys() >= {"nodes": {"nodes"}, "node": {"matrix"}, "pod": {"fits", "refusals"}}[arguments[0]]
 
 
+@pytest.mark.slow
 async def test_a_running_extender_is_asked_where_its_url_is_given(tmp_path: Path) -> None:
     """It knows what it holds: a pod of eight fits beside no hold, and the node's page shows them."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
@@ -178,6 +182,7 @@ async def test_a_cluster_without_gpus_is_a_sentence_and_not_an_empty_table(
     assert "   " not in line
 
 
+@pytest.mark.slow
 async def test_what_no_extender_was_asked_about_is_called_an_estimate(tmp_path: Path) -> None:
     """Nobody listens there, or it is something else that listens."""
     alone = await plugin(tmp_path, "pod", "waits", "-n", "default")

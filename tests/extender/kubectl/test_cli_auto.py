@@ -86,6 +86,7 @@ async def ask(
             return await asyncio.to_thread(invoke, *words)
 
 
+@pytest.mark.slow
 async def test_the_extender_of_the_leading_kube_scheduler_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

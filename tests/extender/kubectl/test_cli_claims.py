@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 from typer.testing import Result
 
@@ -75,6 +76,7 @@ def waiting(name: str, *requests: Json, pod: str) -> Json:
     return item
 
 
+@pytest.mark.slow
 async def test_each_claim_of_our_class_has_a_row_in_the_order_of_names(tmp_path: Path) -> None:
     """A GPU is named by its index, or as its device where no ResourceSlice has it. Claims of other classes are not shown."""
     ways = {"name": "gpus", "firstAvailable": [alternative(4, "large"), alternative(2, "small")]}
@@ -113,6 +115,7 @@ def test_a_claim_that_is_being_deleted_says_so_whatever_it_holds() -> None:
     assert state_of(read_claim(item)) == "deleting"
 
 
+@pytest.mark.slow
 async def test_claims_that_nobody_plans_are_a_no(tmp_path: Path) -> None:
     """They are listed; with a planner, and where none waits, the answer is a yes."""
     async with cluster(tmp_path, waiting("a", exactly(), pod="waits")) as (run, store):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
@@ -133,6 +134,7 @@ async def test_a_pod_of_ours_that_has_ended_is_in_nobodys_way(tmp_path: Path) ->
     assert (removed.exit_code, removed.stderr) == (0, "")
 
 
+@pytest.mark.slow
 async def test_a_label_in_a_foreign_namespace_is_in_nobodys_way(tmp_path: Path) -> None:
     """Who says where gputopo was is refused for pods there only: anybody may give a pod of theirs our label."""
     async with left_behind(tmp_path) as cluster:

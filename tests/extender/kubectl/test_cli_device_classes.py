@@ -39,6 +39,7 @@ class Refusing(Faultless):
         return web.Response(status=403) if request.path.endswith("/deviceclasses") else await handler(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("classes", "free", "closed"),
     [

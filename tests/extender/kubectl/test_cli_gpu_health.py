@@ -58,6 +58,7 @@ async def one_node(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield Cluster(api, tmp_path / "kubeconfig")
 
 
+@pytest.mark.slow
 async def test_gpus_are_cordoned_and_let_in_again_one_by_one(tmp_path: Path) -> None:
     """With who and why; what is said of others stays, and the annotation goes with the last word."""
     async with one_node(tmp_path) as cluster:
@@ -75,6 +76,7 @@ async def test_gpus_are_cordoned_and_let_in_again_one_by_one(tmp_path: Path) -> 
         assert await cluster.annotations() == before
 
 
+@pytest.mark.slow
 async def test_the_same_word_said_again_is_another_one(tmp_path: Path) -> None:
     """Or a GPU that failed twice could be cleared once only."""
     async with one_node(tmp_path) as cluster:

@@ -70,6 +70,7 @@ async def fragmented(
         yield built
 
 
+@pytest.mark.slow
 async def test_the_moves_are_shown_with_their_cost_and_nothing_is_written(tmp_path: Path) -> None:
     """All objects are as before."""
     async with fragmented(tmp_path) as cluster:
@@ -84,6 +85,7 @@ async def test_the_moves_are_shown_with_their_cost_and_nothing_is_written(tmp_pa
         assert (await cluster.api.call("GET", "/api/v1/pods")).ok() == before
 
 
+@pytest.mark.slow
 async def test_the_nodes_of_a_gang_are_shown_with_how_many_of_its_pods_they_get(tmp_path: Path) -> None:
     """One of its two pods needs the linked pair for which a pod moves."""
     async with fragmented(tmp_path) as cluster:
@@ -113,6 +115,7 @@ async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_pa
         assert "1 movable pods stay: a PodDisruptionBudget that allows no eviction" in shown.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignores", [True, False])
 async def test_the_jobs_of_pods_are_read(tmp_path: Path, ignores: bool) -> None:
     """A pod moves if its Job ignores evictions."""
@@ -123,6 +126,7 @@ async def test_the_jobs_of_pods_are_read(tmp_path: Path, ignores: bool) -> None:
         assert (expected in shown.output, shown.exit_code) == (True, 0 if ignores else 1)
 
 
+@pytest.mark.slow
 async def test_the_configuration_of_the_extender_names_pods_that_may_move(tmp_path: Path) -> None:
     """A file that cannot be used is an error."""
     async with fragmented(tmp_path, movable=False) as cluster:
@@ -134,6 +138,7 @@ async def test_the_configuration_of_the_extender_names_pods_that_may_move(tmp_pa
         assert (wrong.exit_code, "extender.yaml" in wrong.output) == (2, True)
 
 
+@pytest.mark.slow
 async def test_without_movable_pods_there_is_no_plan(tmp_path: Path) -> None:
     """A pod that does not exist and a wait that is no duration are errors."""
     async with fragmented(tmp_path, movable=False) as cluster:

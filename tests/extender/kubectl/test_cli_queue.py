@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import Result
 
 from benchmarks.processes.client import ApiClient
@@ -113,6 +114,7 @@ async def test_our_gate_is_removed_from_pods_that_are_named(tmp_path: Path) -> N
     assert after == before | {"held": [OTHER_GATE], "train-0": []}
 
 
+@pytest.mark.slow
 async def test_all_opens_those_of_a_namespace_or_of_the_cluster(tmp_path: Path) -> None:
     """A pod without our gate is not touched."""
     async with queue(tmp_path) as cluster:
@@ -127,6 +129,7 @@ async def test_all_opens_those_of_a_namespace_or_of_the_cluster(tmp_path: Path) 
     assert (again.exit_code, again.stdout) == (0, "no pod waits in the queue\n")
 
 
+@pytest.mark.slow
 async def test_a_pod_that_is_not_in_the_queue_is_a_clear_no(tmp_path: Path) -> None:
     """It is another namespace's, or has no gate of ours."""
     async with queue(tmp_path) as cluster:
@@ -149,6 +152,7 @@ async def test_cleanup_opens_all(tmp_path: Path) -> None:
     assert gates == {"train-0": [], "train-1": [], "held": [OTHER_GATE], "kueue": [OTHER_GATE], "single": []}
 
 
+@pytest.mark.slow
 async def test_an_extender_without_the_queue_is_a_no(tmp_path: Path) -> None:
     """By `queue` and by `why`, with what to do about it; a pod that others hold is not our business."""
     async with queue(tmp_path) as cluster, served(cluster.kubeconfig) as extender:
@@ -169,6 +173,7 @@ async def test_why_says_place_and_reason(tmp_path: Path) -> None:
     assert "in gputopo's queue, place 2: there is no room for it now" in result.stdout
 
 
+@pytest.mark.slow
 async def test_why_warns_of_a_deadline_of_the_job_that_is_near(tmp_path: Path) -> None:
     """The time passes while the pod waits; a deadline that is far is not spoken of."""
     async with queue(tmp_path) as cluster:

@@ -189,6 +189,7 @@ FLEET = (SimulatedNode("n1", "dgx-1v"), SimulatedNode("n2", "dgx-a100", used=(0,
 WAITING = [("a", 4, "nvlink"), ("b", 2, "nvlink"), ("c", 6, "nvlink"), ("d", 1, None), ("e", 3, None), ("f", 8, None)]
 
 
+@pytest.mark.slow
 async def test_replay_decides_as_scheduler_and_extender_do(tmp_path: Path) -> None:
     """The same pods on the same GPUs of the same nodes, and the same ones go on waiting; nothing is written."""
     async with serving(tmp_path, *FLEET) as extender:

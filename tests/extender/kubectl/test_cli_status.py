@@ -204,6 +204,7 @@ def test_a_snapshot_that_does_not_hold_versions_says_so(tmp_path: Path) -> None:
     assert "policies: not known (the snapshot does not hold them); --extender auto asks an extender\n" in told
 
 
+@pytest.mark.slow
 async def test_status_and_snapshot_ask_the_extender_of_itself(tmp_path: Path) -> None:
     """Its version, and whether its own forbidden write was refused; the API double has no policies that would."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:

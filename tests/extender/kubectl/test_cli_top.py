@@ -83,6 +83,7 @@ async def test_idle_gpus_are_those_that_somebody_holds_and_does_not_use(tmp_path
     assert [(gpu["node"], gpu["index"]) for gpu in json.loads(result.stdout)["gpus"]] == [("n1", 0)]
 
 
+@pytest.mark.slow
 async def test_one_node_is_asked_alone(tmp_path: Path) -> None:
     """The agent of the other one is not."""
     result = await asked(tmp_path, {"agent-1": BOTH["agent-1"]}, "n1", "-o", "name")
@@ -91,6 +92,7 @@ async def test_one_node_is_asked_alone(tmp_path: Path) -> None:
     assert (missing.exit_code, missing.stderr) == (1, "no node n3\n")
 
 
+@pytest.mark.slow
 async def test_where_no_agent_tells_the_answer_is_no(tmp_path: Path) -> None:
     """Exit code 1, with every node's reason; an exposition that nobody can read tells nothing."""
     refused = {"agent-1": (403, b'{"message": "pods/proxy is forbidden"}'), "agent-2": (500, b"{")}
@@ -102,6 +104,7 @@ async def test_where_no_agent_tells_the_answer_is_no(tmp_path: Path) -> None:
     assert [line.split()[4] for line in broken.stdout.splitlines()[1:]] == ["<none>"] * 8
 
 
+@pytest.mark.slow
 async def test_a_snapshot_with_what_gpus_do_answers_as_the_cluster_did(tmp_path: Path) -> None:
     """But for why an agent told nothing: these are words of others, and may hold what is secret."""
     file = str(tmp_path / "kept")

@@ -155,6 +155,7 @@ SHARES = {
 """What may be asked beside 35 of 39 GiB of GPU 0, which a pod without a class has, and the GPU that would be given."""
 
 
+@pytest.mark.slow
 async def test_a_share_of_a_gpu_is_asked_about(tmp_path: Path) -> None:
     """By the extender and from a snapshot alike; nothing is written."""
 
@@ -226,6 +227,7 @@ async def asked(extender: Running, body: bytes, **headers: str) -> tuple[int, st
         return response.status, await response.text()
 
 
+@pytest.mark.slow
 async def test_the_extender_answers_and_refuses_what_is_no_pod(tmp_path: Path) -> None:
     """Its own holds count; browsers, broken bodies and endless ones are turned away."""
     async with serving(tmp_path, SimulatedNode("n1", "dgx-a100")) as extender:
@@ -262,6 +264,7 @@ async def test_an_extender_that_does_not_know_the_question_is_not_believed(tmp_p
     assert "an estimate" in result.stdout
 
 
+@pytest.mark.slow
 async def test_pods_can_be_thought_away(tmp_path: Path) -> None:
     """Their GPUs count as free, those of others do not; and nothing is written."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:

@@ -38,6 +38,7 @@ async def test_each_node_says_rule_numbers_and_remedy(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.slow
 async def test_long_texts_are_folded_to_a_hundred_columns(tmp_path: Path) -> None:
     """For people; a table without heads is for programs and has a line for each node."""
     shown = (await plugin(tmp_path, "why", "waits")).stdout.splitlines()
@@ -49,6 +50,7 @@ async def test_long_texts_are_folded_to_a_hundred_columns(tmp_path: Path) -> Non
     assert "no 4 free GPUs share an NVLink ring   no two do" in bare[-1]
 
 
+@pytest.mark.slow
 async def test_pods_are_listed_with_what_they_request_and_where_they_are(tmp_path: Path) -> None:
     """Of one namespace, or of all."""
     assert (await plugin(tmp_path, "pods", "--no-headers")).stdout.splitlines() == [
@@ -83,6 +85,7 @@ async def test_a_pod_that_fits_nowhere_is_a_clear_no(
     assert said in result.output
 
 
+@pytest.mark.slow
 async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -> None:
     """With 205 nodes, two pages; what it holds for another pod counts, which annotations do not tell."""
     nodes = [SimulatedNode(f"n{number:03}", "t4-4") for number in range(205)]
@@ -116,6 +119,7 @@ VERBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 async def test_yaml_says_what_json_says_and_name_only_names(tmp_path: Path, verb: str) -> None:
     """One document, or names that kubectl takes."""
@@ -141,6 +145,7 @@ def test_a_pod_that_is_in_the_way_of_several_sizes_is_named_once(capsys: pytest.
     assert capsys.readouterr().out.split() == ["pod/p", "pod/p"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 async def test_without_heads_the_rows_stay(tmp_path: Path, verb: str) -> None:
     """And wide shows more columns of the same rows, none of them folded."""
@@ -169,6 +174,7 @@ async def test_an_unusable_gpu_is_shown_with_its_reason(tmp_path: Path) -> None:
     assert all(row.endswith("GPU ledger cannot be read") for row in rows)
 
 
+@pytest.mark.slow
 async def test_dead_links_and_doubtful_gpus_are_shown(tmp_path: Path) -> None:
     """Which links of which GPU, since when, and when they are used again; and which GPU pods get last."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:

@@ -37,6 +37,7 @@ def test_verbs_options_and_their_values_are_offered(words: list[str], found: lis
     assert ([line.split("\t")[0] for line in offered], said) == (found, directive)
 
 
+@pytest.mark.slow
 async def test_names_come_from_the_cluster(tmp_path: Path) -> None:
     """Nodes with GPUs, and the pods of the namespace; one name is enough."""
     async with ApiServer(ObjectStore()) as server, ApiClient(server.url) as api:
@@ -62,6 +63,7 @@ def test_a_name_with_characters_that_act_on_a_terminal_is_not_offered(monkeypatc
     assert complete(["node", ""]) == (["n1"], NO_FILES)
 
 
+@pytest.mark.slow
 def test_where_no_cluster_answers_nothing_is_said(tmp_path: Path) -> None:
     """As cobra writes it: a line with the directive ends it."""
     write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")

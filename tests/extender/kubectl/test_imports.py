@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_plugin_starts_without_the_configuration_of_the_extender() -> None:
     """It is 20 models of pydantic, and none of them counts outside of the extender."""
     program = "import sys, extender.kubectl.cli; print(*sys.modules)"

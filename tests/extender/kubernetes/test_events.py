@@ -154,6 +154,7 @@ async def run_flooded(recorder: EventRecorder, minutes: int, *after: Event) -> N
     running.cancel()
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_pods_that_wait_hold_up_no_event_about_a_sick_gpu() -> None:
     """Not even the same tenant's: each arrives within a second or two."""
@@ -164,6 +165,7 @@ async def test_pods_that_wait_hold_up_no_event_about_a_sick_gpu() -> None:
     assert recorder.dropped > 1000
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_pods_that_wait_hold_up_no_event_of_another_namespace() -> None:
     """Namespaces have their turns, and only the one with the most events loses some."""

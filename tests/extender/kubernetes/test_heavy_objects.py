@@ -74,6 +74,7 @@ async def test_whatever_etcd_can_hold_is_read() -> None:
     assert script.asked() == [("list", None), ("watch", "7")]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_what_is_larger_is_passed_over_by_itself_however_often_it_changes() -> None:
     """The watch goes on behind it, also if it is cut in the middle of it; what is gone is said to be."""
@@ -182,6 +183,7 @@ class Crowd:
         yield b""
 
 
+@pytest.mark.slow
 async def test_others_have_their_turns_while_heavy_objects_are_read() -> None:
     """After each of them, not after each page."""
     crowd = Crowd(3)

@@ -205,6 +205,7 @@ async def test_a_reflector_follows_the_server(tmp_path: Path) -> None:
     assert mirror.replacements == 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_says_nothing_is_no_answer_in_time(tmp_path: Path, goal: Callable[[float], float]) -> None:
     """The deadline of an intent holds whatever the server does."""
 
@@ -234,6 +235,7 @@ async def test_a_connection_that_breaks_is_no_answer(tmp_path: Path) -> None:
     assert calls == 1
 
 
+@pytest.mark.slow
 async def test_a_busy_server_is_obeyed_inside_the_deadline(tmp_path: Path) -> None:
     """429 with Retry-After 1 is waited out; the request was not executed, so it may be sent again."""
     times: list[float] = []

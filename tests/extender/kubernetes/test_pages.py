@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
@@ -57,6 +58,7 @@ async def test_whatever_etcd_can_hold_is_read_live(tmp_path: Path) -> None:
     assert [replace(listed, json_bytes=0) for listed in all_of_them.value] == [replace(one.value, json_bytes=0)]
 
 
+@pytest.mark.slow
 async def test_pods_of_which_one_cannot_be_read_are_no_answer(tmp_path: Path) -> None:
     """It may hold GPUs, or wait for them."""
 

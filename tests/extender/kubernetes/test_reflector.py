@@ -338,6 +338,7 @@ class Model:
         yield line("ADDED", node("never", 10**9))[:-20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @in_virtual_time
 async def test_misses_nothing_over_thousands_of_changes(seed: int) -> None:

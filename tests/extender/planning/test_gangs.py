@@ -118,6 +118,7 @@ sizes = st.lists(st.sampled_from((1, 2, 4)), min_size=1, max_size=6)
 gangs = st.lists(st.tuples(sizes, st.sampled_from((NEAR, IN_ONE_RACK)), st.booleans()), min_size=2, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(gangs, st.integers(0, 1), st.just(1))
 @example([([4, 4, 4], NEAR, False)], 0, 1)

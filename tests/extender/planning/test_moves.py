@@ -125,6 +125,7 @@ def test_moved_pods_need_cpu_at_their_new_places_and_leave_theirs_behind() -> No
 sets = st.lists(st.integers(1, 3), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(sets, sets, st.integers(2, 6), st.randoms(use_true_random=False))
 def test_no_cheaper_plan_exists_on_two_nodes(on_a: list[int], on_b: list[int], wanted: int, random: object) -> None:

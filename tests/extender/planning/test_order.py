@@ -87,6 +87,7 @@ units_of_any_kind = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(units_of_any_kind, st.dictionaries(st.sampled_from("abc"), st.integers(0, 20)))
 def test_each_unit_is_served_once_in_an_order_that_can_be_checked(
     drawn: list[tuple[str, int, int, int, bool]], held: dict[str, int]

@@ -226,6 +226,7 @@ units = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(units, st.integers(0, 2), st.integers(0, 2), st.sets(st.sampled_from(("r1-0", "r1-1", "r2-0"))))
 def test_the_laws_of_a_plan(

@@ -200,6 +200,7 @@ def test_requests_are_those_of_the_larger_of_starting_and_running() -> None:
     assert requests(pod("p", 2, cpu="1500m")) == {keys.GPU_RESOURCE: 2, "cpu": 1.5}
 
 
+@pytest.mark.slow
 async def test_the_verb_answers_over_http(tmp_path: Path) -> None:
     """With kube-scheduler's bytes, and a count of its answers."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", used=(0, 1, 2, 3))) as extender:

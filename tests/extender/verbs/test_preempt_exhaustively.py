@@ -145,6 +145,7 @@ def judge(seed: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_no_set_of_victims_is_cheaper(first: int) -> None:
     """And on nodes where none helps, none is named."""

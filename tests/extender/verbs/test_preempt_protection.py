@@ -149,6 +149,7 @@ class NoBudgets(Faultless):
         return web.json_response({"code": 403}, status=403) if is_about_them else await handler(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("faults", "known"), [(None, True), (NoBudgets(), False)], ids=["may read", "denied"])
 async def test_budgets_are_watched_where_they_may_be_read(
     tmp_path: Path, faults: FaultInjector | None, known: bool

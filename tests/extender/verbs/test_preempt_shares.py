@@ -75,6 +75,7 @@ def _sums(guests: tuple[Guest, ...]) -> tuple[int, int]:
     return sum(guest.gib or 0 for guest in guests), sum(guest.gib is None for guest in guests)
 
 
+@pytest.mark.slow
 def test_no_set_of_victims_is_cheaper() -> None:
     """Whether a share or whole GPUs are to get free; where none helps, none is named."""
     assert sum(judge(seed) for seed in range(150)) > 40

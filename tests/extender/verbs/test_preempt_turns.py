@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from extender.cluster.objects.gpu_pods import read_gpu_pod
 from extender.cluster.objects.kinds import Node, Pod
@@ -175,6 +176,7 @@ def test_a_node_that_changed_in_nothing_that_matters_is_named() -> None:
     assert halfway(state, machine("n1", *guests("n1", *(0,) * 8), version=2)).keys() == {"n1", "n2"}
 
 
+@pytest.mark.slow
 def test_names_are_looked_up_and_not_searched_for() -> None:
     """As many victims as a body has place for are one table; compared name by name they would take a minute."""
     state = hall(n1=(0,) * 8)
@@ -182,6 +184,7 @@ def test_names_are_looked_up_and_not_searched_for() -> None:
     assert len(decide(state, {"n1": crowd}, at, FOREVER).victims["n1"].uids) == 80_002
 
 
+@pytest.mark.slow
 async def test_others_are_served_while_victims_are_sought(tmp_path: Path) -> None:
     """Many of their turns fit into one call, and none of them waits for a good part of it."""
     extender = Extender(load(None, {}, {}), KubeApi.from_kubeconfig(tmp_path / "nobody"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from extender.cluster.objects.kinds import Node, Pod
@@ -41,6 +42,7 @@ def test_a_new_kind_of_request_is_answered_in_slices_and_the_next_one_at_once() 
     assert [*prioritize_in_slices(state, args(pod("q", 2), *NAMES), at(), 30.0)] == []
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_the_moment_it_is_given() -> None:
     """Nodes that fill up in a pause are not in it."""
     state, fresh = fleet(), fleet()
@@ -91,6 +93,7 @@ def steps_of_values(kinds: int) -> list[int]:
     return costs
 
 
+@pytest.mark.slow
 def test_pods_that_differ_by_a_millicore_do_not_make_a_call_for_another_dearer() -> None:
     """An autoscaler of CPU requests makes thousands; no piece of a call is longer for them either."""
     costs = steps_of_values(2_000)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.web.paging import STEP, first
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 5000), min_size=0, max_size=3 * STEP), st.integers(1, 20))
 def test_a_page_is_what_sorting_everything_would_begin_with(items: list[int], count: int) -> None:
     """Of those that are wanted."""

@@ -33,6 +33,7 @@ async def ledger_of(extender: Running, node: str) -> dict[str, str]:
     return {claim.gpu: claim.name for claim in decode_ledger(text).claims} if text else {}
 
 
+@pytest.mark.slow
 async def test_a_pod_goes_where_its_gpus_are_joined_and_gets_exactly_those(tmp_path: Path) -> None:
     """Filter → prioritize → bind: node, ledger and placement record agree."""
     async with serving(tmp_path, PAIRED, WHOLE) as extender:
@@ -44,6 +45,7 @@ async def test_a_pod_goes_where_its_gpus_are_joined_and_gets_exactly_those(tmp_p
         assert claimed == set(bound.record.containers["main"])
 
 
+@pytest.mark.slow
 async def test_a_pod_that_fits_nowhere_hears_why(tmp_path: Path) -> None:
     """The scheduler gets a reason per node, the pod an event."""
     async with serving(tmp_path, PAIRED) as extender:
@@ -54,6 +56,7 @@ async def test_a_pod_that_fits_nowhere_hears_why(tmp_path: Path) -> None:
         assert await event_reasons(extender) == ["GPUTopologyUnsatisfied"]
 
 
+@pytest.mark.slow
 async def test_garbage_is_looked_for_again_once_all_is_listed(tmp_path: Path) -> None:
     """It is looked for seldom only until then."""
     collector.put_off()
@@ -72,6 +75,7 @@ async def event_reasons(extender: Running) -> list[str]:
     return await eventually(found)
 
 
+@pytest.mark.slow
 async def test_a_placement_is_told_once(tmp_path: Path) -> None:
     """Binding again is idempotent, and no news."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -82,6 +86,7 @@ async def test_a_placement_is_told_once(tmp_path: Path) -> None:
         assert len([name for name in (await ledger_of(extender, "n2")).values() if name == "train"]) == 2
 
 
+@pytest.mark.slow
 async def test_ten_binds_of_one_pod_at_once_make_one_placement(tmp_path: Path) -> None:
     """Callers that time out and try again overlap."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -92,6 +97,7 @@ async def test_ten_binds_of_one_pod_at_once_make_one_placement(tmp_path: Path) -
         assert len([name for name in (await ledger_of(extender, "n2")).values() if name == "train"]) == 2
 
 
+@pytest.mark.slow
 async def test_many_pods_at_once_never_share_a_gpu(tmp_path: Path) -> None:
     """Binds to one node take turns; all of them succeed."""
     async with serving(tmp_path, SimulatedNode("n1", "dgx-2")) as extender:
@@ -104,6 +110,7 @@ async def test_many_pods_at_once_never_share_a_gpu(tmp_path: Path) -> None:
         assert len(await ledger_of(extender, "n1")) == 16
 
 
+@pytest.mark.slow
 async def test_gpus_of_a_deleted_pod_leave_the_ledger(tmp_path: Path) -> None:
     """The background task writes it down, which wakes pods that wait."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -120,6 +127,7 @@ async def test_gpus_of_a_deleted_pod_leave_the_ledger(tmp_path: Path) -> None:
         assert await eventually(released)
 
 
+@pytest.mark.slow
 async def test_no_such_pod_is_an_error_in_words(tmp_path: Path) -> None:
     """A domain answer is a 200."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -127,6 +135,7 @@ async def test_no_such_pod_is_an_error_in_words(tmp_path: Path) -> None:
         assert await extender.post("bind", body) == (200, {"Error": "pod is gone"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 async def test_a_malformed_body_is_400_with_a_reason(tmp_path: Path, verb: str) -> None:
     """The caller is broken, not the pod."""
@@ -136,6 +145,7 @@ async def test_a_malformed_body_is_400_with_a_reason(tmp_path: Path, verb: str) 
         assert "Expected `" in answer["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
 async def test_a_browser_may_not_call_the_verbs(tmp_path: Path, verb: str) -> None:
     """A page can post to a forwarded port, and cannot hide where it comes from."""
@@ -145,6 +155,7 @@ async def test_a_browser_may_not_call_the_verbs(tmp_path: Path, verb: str) -> No
             assert response.status == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
 async def test_verbs_answer_post_alone(tmp_path: Path, verb: str) -> None:
     """Every other method is 405, the question of a browser before it sends a POST included."""
@@ -154,6 +165,7 @@ async def test_verbs_answer_post_alone(tmp_path: Path, verb: str) -> None:
                 assert (response.status, response.headers["Allow"]) == (405, "POST")
 
 
+@pytest.mark.slow
 async def test_answers_have_a_length_and_keep_the_connection(tmp_path: Path) -> None:
     """Chunked answers cost kube-scheduler its connection."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -166,6 +178,7 @@ async def test_answers_have_a_length_and_keep_the_connection(tmp_path: Path) -> 
         assert response.headers["Content-Type"] == "application/json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "size"), [("bind", 70_000), ("filter", 5_000_000)])
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_that_no_call_needs_is_413(tmp_path: Path, verb: str, size: int, chunked: bool) -> None:
@@ -181,6 +194,7 @@ async def test_a_body_that_no_call_needs_is_413(tmp_path: Path, verb: str, size:
             assert response.status == 413
 
 
+@pytest.mark.slow
 async def test_a_request_that_does_not_arrive_in_time_is_cut_and_others_are_served(tmp_path: Path) -> None:
     """Slow headers, slow bodies and silent connections do not hold anything; idle kept connections stay."""
     async with serving(tmp_path, settings={"limits.receive": "1s"}) as extender:
@@ -214,6 +228,7 @@ def dead(folder: Path) -> Path:
     return folder / "dead"
 
 
+@pytest.mark.slow
 async def test_probes_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     """They may be reached from outside; the verbs may not."""
     async with serving(tmp_path, *fleet({"dgx-a100": 3})) as extender:
@@ -236,6 +251,7 @@ async def news(extender: Running, before: str) -> str:
     return text if text != before else ""
 
 
+@pytest.mark.slow
 async def test_verdicts_are_counted(tmp_path: Path) -> None:
     """By verb and by what was said, in series that were there before."""
     async with serving(tmp_path, WHOLE) as extender:
@@ -249,6 +265,7 @@ async def test_verdicts_are_counted(tmp_path: Path) -> None:
         assert counted(text) == counted(before)
 
 
+@pytest.mark.slow
 async def test_new_nodes_are_seen_without_a_restart(tmp_path: Path) -> None:
     """The watch brings them."""
     async with serving(tmp_path) as extender:

@@ -167,6 +167,7 @@ async def crawl(extender: Running, start: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 async def test_every_link_leads_somewhere(tmp_path: Path) -> None:
     """From the front page to every node, picture and pod, placed or waiting."""
     async with serving(tmp_path, *fleet({"dgx-a100": 1, "a100-pcie-8-pairs": 1})) as extender:
@@ -182,6 +183,7 @@ async def test_every_link_leads_somewhere(tmp_path: Path) -> None:
     assert any(path.endswith("pod=default/train") for path in found)
 
 
+@pytest.mark.slow
 async def test_many_nodes_come_page_by_page(tmp_path: Path) -> None:
     """No page shows more than it should, and together they show all."""
     async with serving(tmp_path, *fleet({"t4-4": 5})) as extender:
@@ -195,6 +197,7 @@ async def test_many_nodes_come_page_by_page(tmp_path: Path) -> None:
         assert answer["next"] is None
 
 
+@pytest.mark.slow
 async def test_many_pods_come_page_by_page(tmp_path: Path) -> None:
     """In order of namespace and name, whether they wait or not; all of them would hold up kube-scheduler."""
     async with serving(tmp_path, SimulatedNode("n1", "dgx-a100", used=(0,))) as extender:
@@ -217,6 +220,7 @@ def test_the_front_page_says_where_all_pods_are() -> None:
     assert ("All pods" in some, "All pods" in every) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/nodes/x", "/pods/a/b", "/v1/inspect/nodes/x", "/v1/inspect/pods/a/b"])
 async def test_what_is_not_there_is_404(tmp_path: Path, path: str) -> None:
     """In words, on the page and in JSON."""
@@ -226,6 +230,7 @@ async def test_what_is_not_there_is_404(tmp_path: Path, path: str) -> None:
         assert "no" in text.lower()
 
 
+@pytest.mark.slow
 async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
     """The browser is told so, too, and to run nothing that stands in the page."""
     async with serving(tmp_path) as extender, extender.session.get(extender.url) as response:
@@ -234,6 +239,7 @@ async def test_pages_allow_nothing_from_outside(tmp_path: Path) -> None:
         assert "unsafe" not in policy
 
 
+@pytest.mark.slow
 async def test_no_page_names_another_host(tmp_path: Path) -> None:
     """Of all paths that the application has, also those that its framework adds; each page of HTML has a policy."""
     app = application(load(None, {}, {}))
@@ -251,6 +257,7 @@ async def test_no_page_names_another_host(tmp_path: Path) -> None:
     assert {"/", "/decisions", "/openapi.json", "/v1/inspect/nodes"} <= paths
 
 
+@pytest.mark.slow
 def test_the_schema_of_the_configuration_has_the_name_of_its_kind() -> None:
     """With the sections of features, and whatever our class is called."""
     schema = application(load(None, {}, {})).openapi()
@@ -262,6 +269,7 @@ def test_the_schema_of_the_configuration_has_the_name_of_its_kind() -> None:
     assert len(document["properties"]) == len(WholeConfiguration.model_fields)
 
 
+@pytest.mark.slow
 async def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
     """Whoever watches asks every few seconds."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4")) as extender:
@@ -273,6 +281,7 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> 
             assert changed.status == 200
 
 
+@pytest.mark.slow
 async def test_the_cluster_opens_block_by_block_and_rack_by_rack(tmp_path: Path) -> None:
     """Each level leads to the next one, and to the nodes inside."""
     where = [("b1", "r1"), ("b1", "r2"), ("b2", "r1")]
@@ -286,6 +295,7 @@ async def test_the_cluster_opens_block_by_block_and_rack_by_rack(tmp_path: Path)
     assert shown == [{"/nodes/n0", "/nodes/n1", "/nodes/n2"}, {"/nodes/n0", "/nodes/n1"}, {"/nodes/n1"}]
 
 
+@pytest.mark.slow
 async def test_a_legend_explains_no_colour_that_the_page_does_not_have(tmp_path: Path) -> None:
     """By holder, a GPU that is claimed has the colour of its pod."""
     claimed = '<span class="chip claimed" aria-hidden="true">·</span>'
@@ -295,12 +305,14 @@ async def test_a_legend_explains_no_colour_that_the_page_does_not_have(tmp_path:
             assert claimed not in (await extender.get(f"{path}?colour=holder"))[1]
 
 
+@pytest.mark.slow
 async def test_a_level_without_a_name_in_the_address_is_none(tmp_path: Path) -> None:
     """Forms and scripts send the names of fields that are empty."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4", labels={"topology.kubernetes.io/rack": "r1"})) as extender:
         assert "/nodes/n1" in links((await extender.get("/?block=&rack=&nvlink-domain="))[1])
 
 
+@pytest.mark.slow
 async def test_a_picture_shows_who_has_each_gpu_and_the_ring_that_is_asked_for(tmp_path: Path) -> None:
     """By letter and colour; the ring of one pod at a time."""
     async with serving(tmp_path, SimulatedNode("n1", "dgx-1v")) as extender:
@@ -312,6 +324,7 @@ async def test_a_picture_shows_who_has_each_gpu_and_the_ring_that_is_asked_for(t
     assert ("link ring" in plain, ringed.count('"link ring"')) == (False, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", JSON)
 async def test_json_waits_while_a_call_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """As pages do: it begins with a gap, which ends when the calls of kube-scheduler do."""
@@ -331,6 +344,7 @@ async def test_json_waits_while_a_call_is_answered(tmp_path: Path, monkeypatch: 
         assert (await reading)[0] in (200, 404)
 
 
+@pytest.mark.slow
 async def test_what_if_waits_while_a_call_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It decides on all nodes."""
     gaps = 0
@@ -349,6 +363,7 @@ async def test_what_if_waits_while_a_call_is_answered(tmp_path: Path, monkeypatc
     assert gaps > 0
 
 
+@pytest.mark.slow
 async def test_the_configuration_in_force_can_be_read(tmp_path: Path) -> None:
     """As it would be written."""
     async with serving(tmp_path, SimulatedNode("n1", "t4-4"), settings={"scheduling.candidates": "3"}) as extender:

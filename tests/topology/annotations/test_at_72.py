@@ -72,6 +72,7 @@ def test_a_topology_of_72_gpus_fits(node: NodeTopology, nics: int, figure: Calla
     assert len(encode_topology(node)) < MAX_BYTES / 2
 
 
+@pytest.mark.slow
 @given(nearly_regular(most=72))
 def test_groups_of_groups_are_read_as_they_were_written(node: NodeTopology) -> None:
     """Whatever pairs are exceptions; nodes of up to 24 GPUs say nothing in groups, which extenders of before can read."""

@@ -42,6 +42,7 @@ def pair(*links: Link, **traits: Any) -> NodeTopology:
     return NodeTopology((Gpu(0, "GPU-a", "m", **traits), Gpu(1, "GPU-b", "m", **traits)), links)
 
 
+@pytest.mark.slow
 @given(topologies())
 def test_any_valid_topology_survives(node: NodeTopology) -> None:
     """Text and value name each other: same value, same text, and back."""

@@ -42,6 +42,7 @@ def document(*figures: object, **machine: object) -> str:
     return json.dumps({"v": 1, "machines": [said]})
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.from_regex(r"\A[0-9a-f]{16}\Z"), MACHINES, max_size=3))
 def test_what_is_written_is_read_again(measurements: dict[str, MeasuredMachine]) -> None:
     """All figures come back with their conditions, and none is refused."""

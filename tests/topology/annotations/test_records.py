@@ -205,6 +205,7 @@ def test_ledger_holds_shares_in_the_published_form() -> None:
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 2), st.integers(0, 40), st.booleans()))
 )

@@ -86,6 +86,7 @@ def test_links_without_peer_access_are_not_counted() -> None:
     assert of(denied, 0, 1)[0].point < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in MACHINES if len(machine(name)) <= 8])
 def test_removing_a_link_never_helps(name: str) -> None:
     """On every reference machine, for every set of GPUs and every link."""
@@ -95,6 +96,7 @@ def test_removing_a_link_never_helps(name: str) -> None:
         assert all(after <= was for after, was in zip(points(worse), before, strict=True))
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=2, max_gpus=6), st.data())
 def test_removing_a_link_never_helps_on_any_topology(node: NodeTopology, data: st.DataObject) -> None:
     """The same on machines that nobody has built."""
@@ -111,6 +113,7 @@ def test_a_dead_link_between_gpus_is_none_to_the_processor() -> None:
     assert of(replace(node, links=dead), 0, 3) == of(node, 0, 3)
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=2, max_gpus=6), st.randoms(use_true_random=False))
 def test_relabelling_changes_nothing(node: NodeTopology, random: object) -> None:
     """The order in which NVML lists the GPUs does not matter."""

@@ -97,6 +97,7 @@ def test_the_interval_holds_a_ring_too_because_many_things_switch_nvls_off(name:
     assert (by_default.point, by_default.high) == (in_the_switch.point, in_the_switch.high)
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=2, max_gpus=5), st.integers(0, 34), ringing)
 def test_the_point_lies_in_its_interval_and_rises_with_the_message(
     node: NodeTopology, doublings: int, collective: Collective

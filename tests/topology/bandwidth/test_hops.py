@@ -98,6 +98,7 @@ def test_a_supposition_shuns_no_near_neighbour() -> None:
     assert near.point == far.point and near.high > far.high
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=2, max_gpus=5))
 def test_peer_access_never_hurts(node: NodeTopology) -> None:
     """Denied to all, as it is, granted to all: in that order, on machines that nobody has built; nor does a wider level hurt."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise, permutations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def channels_by_brute_force(links: list[list[int]]) -> int:
     return links[0][1] if len(links) == 2 else most(0)
 
 
+@pytest.mark.slow
 @given(link_matrices())
 def test_packing_equals_brute_force(links: list[list[int]]) -> None:
     """As many channels as trying every combination of cycles finds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 
 from tests.strategies.large import nearly_regular, nvswitch, pcie_tree
@@ -29,18 +30,21 @@ def check_ties(node: NodeTopology) -> None:
     assert quick.uplinks() == slow.uplinks()
 
 
+@pytest.mark.slow
 @given(nearly_regular())
 def test_groups_of_groups_are_compiled_as_pair_by_pair(node: NodeTopology) -> None:
     """Peer access, shared wires above switches, AMD and POWER9 included."""
     check_ties(node)
 
 
+@pytest.mark.slow
 @given(topologies(max_gpus=6))
 def test_any_machine_is_compiled_as_pair_by_pair(node: NodeTopology) -> None:
     """Odd ones, of which little is alike."""
     check_ties(node)
 
 
+@pytest.mark.slow
 def test_seventy_two_gpus_are_compiled_as_pair_by_pair() -> None:
     """On an NVSwitch, and behind PCIe switches without peer access."""
     check_ties(nvswitch(72, numa_nodes=36))

@@ -31,6 +31,7 @@ def read_or_refuse(parse: Callable[[str], NodeTopology], text: str) -> NodeTopol
         return None
 
 
+@pytest.mark.slow
 @given(st.text() | TEXTS)
 @example("GPU0\nGPU0 X\n")
 def test_any_text_is_a_matrix_or_refused(text: str) -> None:

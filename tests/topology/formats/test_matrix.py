@@ -16,12 +16,14 @@ from topology.node.links import PciePath
 from topology.node.model import Gpu, Link, Nic, NodeTopology
 
 
+@pytest.mark.slow
 @given(matrix_topologies())
 def test_what_a_matrix_carries_survives(node: NodeTopology) -> None:
     """Links, affinities, NICs and their legend."""
     assert parse_matrix(print_matrix(node)) == node
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=1))
 def test_printing_what_was_read_changes_nothing(node: NodeTopology) -> None:
     """Whatever a text said, what was made of it is a fixed point, cell by cell."""

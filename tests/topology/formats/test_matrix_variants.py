@@ -242,6 +242,7 @@ def test_no_width_makes_a_framed_or_prefixed_matrix_another_machine(shared_dir: 
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VARIANTS)
 def test_no_frame_or_prefix_makes_it_another_machine(shared_dir: Path, kind: str) -> None:
     """All of these are read."""

@@ -66,6 +66,7 @@ def test_nothing_lies_on_top_of_anything(name: str) -> None:
     assert_sound(lay_out(machine(name)))
 
 
+@pytest.mark.slow
 @given(topologies(max_gpus=12), st.sets(st.integers(0, 11)))
 def test_any_node_can_be_drawn(node: NodeTopology, free: set[int]) -> None:
     """Whatever the wiring: sound geometry, well-formed XML, the same bytes again."""

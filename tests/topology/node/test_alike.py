@@ -56,6 +56,7 @@ def all_blocks(blocks: tuple[Block, ...]) -> list[Block]:
     return [each for block in blocks if block.parts for each in (block, *all_blocks(block.parts))]
 
 
+@pytest.mark.slow
 @given(nearly_regular())
 def test_parts_can_be_exchanged(node: NodeTopology) -> None:
     """Nothing of the machine is different then."""
@@ -65,6 +66,7 @@ def test_parts_can_be_exchanged(node: NodeTopology) -> None:
         assert matrix(node, exchanged(order, block)) == before
 
 
+@pytest.mark.slow
 @given(nearly_regular())
 def test_each_gpu_is_in_one_block(node: NodeTopology) -> None:
     """And in one part of it."""

@@ -221,6 +221,7 @@ class Scene:
             return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_prediction_is_what_the_kubelet_does(seed: int, rounds: Callable[[int, int], int]) -> None:
     """Whoever of the promised pods comes first, a pod gets exactly the chosen GPUs, or is refused as foretold."""

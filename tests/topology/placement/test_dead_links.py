@@ -104,6 +104,7 @@ def test_a_floor_on_bandwidth_refuses_what_the_dead_link_cannot_give() -> None:
 PAIRS = [pair for pair in combinations(range(8), 2) if CUBE.nvlinks(*pair)]
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(PAIRS), max_size=6), st.integers(2, 8))
 def test_no_set_is_faster_with_a_dead_link_and_none_that_does_not_use_it_slower(
     dead: set[tuple[int, int]], size: int

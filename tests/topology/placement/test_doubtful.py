@@ -167,6 +167,7 @@ def test_doubt_changes_only_which_of_equals_is_taken(name: str, free: int, doubt
     assert_only_equals_change(compiled, free & (1 << len(compiled.node)) - 1, doubtful, request)
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=1), st.integers(0, 255), st.integers(0, 255), REQUESTS)
 def test_doubt_changes_only_which_of_equals_is_taken_on_any_machine(
     node: NodeTopology, free: int, doubtful: int, request: GpuRequest

@@ -162,6 +162,7 @@ SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 PICKS = st.lists(st.integers(0, 50), min_size=1, max_size=20)
 
 
+@pytest.mark.slow
 @given(SIZES, st.data(), PICKS)
 def test_no_way_to_place_a_group_takes_fewer_racks(sizes: list[int], data: st.DataObject, picks: list[int]) -> None:
     """One pod at a time, and whichever of the offered nodes each takes: as few as the best plan, so no more than first fit."""
@@ -177,6 +178,7 @@ def test_more_room_never_takes_more_racks(sizes: list[int], more: int, pods: int
     assert before is None or (after is not None and after.domains <= before.domains)
 
 
+@pytest.mark.slow
 @given(st.lists(SIZES, min_size=1, max_size=3), st.integers(1, 8), PICKS)
 def test_a_group_that_fits_a_block_gets_the_one_that_splits_it_least(
     blocks: list[list[int]], size: int, picks: list[int]
@@ -191,6 +193,7 @@ def test_a_group_that_fits_a_block_gets_the_one_that_splits_it_least(
         assert (len(used(places, Level.BLOCK)), len(used(places))) == (1, min(fits))
 
 
+@pytest.mark.slow
 @given(SIZES, st.lists(st.integers(1, 6), min_size=2, max_size=4), st.lists(st.integers(0, 3), max_size=60), PICKS)
 def test_groups_that_require_a_rack_never_wait_for_each_other(
     sizes: list[int], groups: list[int], order: list[int], picks: list[int]

@@ -144,6 +144,7 @@ def test_figures_that_are_taken_back_leave_nothing_behind() -> None:
     assert not compiled.measured(())
 
 
+@pytest.mark.slow
 def test_values_of_free_sets_follow_what_was_measured() -> None:
     """New figures make them due; an appraisal that was under way when they came does not count."""
     compiled = TopologyClass(CUBE)

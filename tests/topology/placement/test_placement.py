@@ -300,6 +300,7 @@ def test_a_forged_mesh_costs_a_bounded_search() -> None:
     assert isinstance(plan(TopologyClass(mesh), 0xFFFF, heavy(3)), Placement)
 
 
+@pytest.mark.slow
 def test_many_gpus_without_any_two_alike_cost_a_bounded_search() -> None:
     """Sixty-four GPUs have four thousand million sets of eight; a few that grow from each GPU are looked at."""
     node = NodeTopology(tuple(Gpu(i, f"u{i}", "x", memory_bytes=2**34 + i) for i in range(64)))

@@ -168,6 +168,7 @@ def test_rails_change_only_which_of_equals_is_taken(
     assert_only_equals_change(compiled, free & (1 << len(compiled.node)) - 1, doubtful, request, rails)
 
 
+@pytest.mark.slow
 @given(topologies(min_gpus=1), BYTE, BYTE, REQUESTS, RAILS)
 def test_rails_change_only_which_of_equals_is_taken_on_any_machine(
     node: NodeTopology, free: int, doubtful: int, request: GpuRequest, rails: Rails

@@ -269,6 +269,7 @@ def test_an_overfull_gpu_takes_no_room_from_the_others() -> None:
     assert not shares.takes((1, 2, 4, 6), "prod", apart=False)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_shares_fit_where_and_only_where_brute_force_finds_a_place(data: st.DataObject) -> None:
     """On one GPU or several, as the pod says; and what is chosen is such a place, on one GPU wherever that is possible."""
@@ -301,6 +302,7 @@ def test_a_share_that_begins_a_gpu_leaves_the_pods_other_shares_their_room() -> 
     assert found.shares == (2, 0, 2)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_share_goes_where_least_is_lost_at_once_then_later_then_to_the_fullest_gpu(data: st.DataObject) -> None:
     """Of all GPUs that have room for it, each looked at on its own."""

@@ -70,6 +70,7 @@ def lost(node: NodeTopology, free: int, taken: int) -> float:
     return total
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([*LAYOUTS]), min_size=1, max_size=3),
     st.integers(0, 2**21 - 1),

@@ -43,6 +43,7 @@ def test_any_four_gpus_of_72_are_as_fast_as_four_of_eight(compiled: TopologyClas
     assert {*found.gpus} == chosen and found.bandwidth == placed(SMALL, 0b1111, 4).bandwidth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 32, 64, 72])
 @given(free=st.integers(1, 255), gpus=st.integers(1, 8), communication=st.sampled_from(Communication))
 def test_plans_on_many_alike_gpus_are_those_on_eight(
@@ -70,6 +71,7 @@ def free_below(free: int, width: int) -> int:
     return max((free >> at & (1 << width) - 1).bit_count() for at in range(0, 32, width))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 2**32 - 1), st.integers(2, 16))
 def test_sets_of_a_pcie_tree_of_32_are_as_near_as_the_free_gpus_allow(free: int, gpus: int) -> None:
     """Under one switch, at one socket, or across: by counting, against which no set that is nearer can be missed.
@@ -120,6 +122,7 @@ def test_the_sound_gpu_is_taken_where_one_is_doubtful(one: int, other: int) -> N
     assert isinstance(found, Placement) and found.gpus == (other,)
 
 
+@pytest.mark.slow
 @given(st.permutations(range(36)), st.integers(0, 1))
 def test_the_sound_pair_is_taken_where_one_gpu_of_another_is_doubtful(numa_nodes: list[int], which: int) -> None:
     """Of two NUMA nodes that are free, whichever they are."""

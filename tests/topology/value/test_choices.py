@@ -35,6 +35,7 @@ def form(block: Block, marks: tuple[int, ...]) -> object:
     return tuple(sorted((form(part, marks) for part in block.parts), key=repr))
 
 
+@pytest.mark.slow
 @given(MASKS, MASKS, st.integers(1, 6))
 def test_each_kind_of_set_is_there_once(open_: int, mark: int, size: int) -> None:
     """Against all sets of the open GPUs, with some GPUs marked as different."""

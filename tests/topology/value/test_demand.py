@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def test_how_long_pods_run_is_unknown_until_some_have() -> None:
     assert dict(seen(*[1] * 100, *[8] * 100).mix()[0]) == {1: 0.5, 8: 0.5}
 
 
+@pytest.mark.slow
 def test_old_pods_fade() -> None:
     """A cluster that turns from training to inference is believed after a while."""
     demand = seen(*[8] * REMEMBERED_PODS)
@@ -113,6 +115,7 @@ def test_drift_counts_gpus_and_not_pods() -> None:
     assert drift(((1, 0.995), (8, 0.005)), ((1, 1.0),)) > DRIFT
 
 
+@pytest.mark.slow
 def test_a_tenant_with_ever_new_kinds_pushes_out_its_own() -> None:
     """What a decision costs stays bounded, the kinds of other namespaces stay, and all pods count by their GPUs."""
     demand, honest = Demand(PRIOR), [PodKind(2, cpu_milli=1_001 * cores) for cores in range(1, 21)]
@@ -155,6 +158,7 @@ def test_kinds_that_differ_by_a_millicore_are_few_in_the_end() -> None:
 kinds = st.builds(PodKind, st.integers(0, 8), cpu_milli=st.integers(0, 3), memory_gib=st.sampled_from((0, 5)))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(kinds, st.sampled_from(("", "a", "b"))), max_size=300))
 def test_as_long_as_kinds_are_few_each_is_counted_for_itself(pods: list[tuple[PodKind, str]]) -> None:
     """Whoever owns them."""
@@ -170,6 +174,7 @@ def test_as_long_as_kinds_are_few_each_is_counted_for_itself(pods: list[tuple[Po
         assert demand.mix()[1] == [(kind, count / covered) for kind, count in expected]
 
 
+@pytest.mark.slow
 def test_what_is_remembered_is_bounded_however_long_it_goes_on() -> None:
     """Also when old pods fade."""
     demand = Demand(PRIOR)

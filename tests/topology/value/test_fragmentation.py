@@ -57,6 +57,7 @@ def test_cpu_is_missed_for_the_gpus_that_are_idle_and_for_no_others() -> None:
 MILLI = st.lists(st.integers(0, 10).map(lambda tenths: tenths * 100), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(MILLI, st.integers(0, PLENTY), st.integers(1, 10))
 def test_free_capacity_is_never_worth_more_than_none_and_never_less_than_all_that_is_idle_twice(
     gpu_milli: list[int], cpu_milli: int, tenths: int
@@ -67,6 +68,7 @@ def test_free_capacity_is_never_worth_more_than_none_and_never_less_than_all_tha
     assert -2 * idle - 1e-9 <= profile.value(capacity(*gpu_milli, cpu_milli=cpu_milli)) <= 1e-9
 
 
+@pytest.mark.slow
 @given(MILLI, st.integers(0, PLENTY), st.permutations(range(8)))
 def test_which_gpu_has_how_much_makes_no_difference(gpu_milli: list[int], cpu_milli: int, order: list[int]) -> None:
     """Links are somebody else's business."""

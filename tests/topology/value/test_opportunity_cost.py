@@ -26,6 +26,7 @@ def masks(count: int) -> range:
     return range(1 << count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_free_gpu_is_worth_nothing_and_one_more_is_never_worth_less(name: str) -> None:
     """On every machine of the catalogue, for every free set up to eight GPUs, for counts beyond."""
@@ -37,6 +38,7 @@ def test_no_free_gpu_is_worth_nothing_and_one_more_is_never_worth_less(name: str
         assert all(found.value(free | 1 << i) > found.value(free) for i in range(count) if not free >> i & 1), bin(free)
 
 
+@pytest.mark.slow
 def test_four_gpus_of_one_island_are_worth_more_than_any_other_four() -> None:
     """The two cliques of a hybrid cube mesh, which the sizes alone would not tell from the rest."""
     found = appraised("dgx-1v")
@@ -75,6 +77,7 @@ def test_a_machine_that_nobody_wants_whole_is_not_kept_whole() -> None:
     assert all(max(values) - min(values) < 1e-6 for values in by_count.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wholes", [0.006, 0.012, 0.02])
 @pytest.mark.parametrize("name", ["dgx-1v", "hgx-h100", "a100-pcie-8-pairs"])
 def test_a_machine_that_few_want_whole_is_kept_whole_all_the_same(name: str, wholes: float) -> None:
@@ -84,6 +87,7 @@ def test_a_machine_that_few_want_whole_is_kept_whole_all_the_same(name: str, who
     assert last > 2 * first
 
 
+@pytest.mark.slow
 def test_plans_weigh_by_formula_until_the_values_are_computed() -> None:
     """Both are of one scale, so that a node with values and one without can be compared."""
     found = TopologyClass(machine("dgx-1v"))

@@ -114,6 +114,7 @@ def test_n6_time_does_not_cure_what_needs_a_reset(number: int) -> None:
     assert life.unhealthy == {"GPU-0"}
 
 
+@pytest.mark.slow
 def test_n6_gpu_that_has_many_errors_is_one_change() -> None:
     """Each other reason would be a write to the node."""
     life, told = Life(), set()

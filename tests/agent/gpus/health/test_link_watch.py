@@ -91,6 +91,7 @@ def test_it_is_used_again_when_it_has_been_up_for_five_minutes(a100: Life) -> No
     assert (switch_links(well), well.status.link_faults) == ([12] * 8, ())
 
 
+@pytest.mark.slow
 def test_a_link_that_flaps_is_one_fault_from_its_first_fall_on(a100: Life) -> None:
     """Each fall starts the five minutes anew; people are told that it went and that it is back, and not each time."""
     a100.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def test_gpus_and_counters_do_not_mix() -> None:
     assert rates.per_second("GPU-1", "x", 120, 60.0) == 2.0
 
 
+@pytest.mark.slow
 @given(READINGS)
 def test_no_rate_is_more_than_what_came(readings: list[tuple[float, int, bool]]) -> None:
     """Whatever the clock does: never negative, and never more than all that came, over the shortest time."""

@@ -70,6 +70,7 @@ def test_error_of_a_gpu_that_has_lost_its_name_is_told(described: Described, lis
     assert next(told) == CriticalError("", 79)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["missing nvmlEventSetCreate", "init DRIVER_NOT_LOADED"])
 def test_driver_without_events_is_unavailable(line: str, described: Described, listening: Listening) -> None:
     """An old one, or none."""

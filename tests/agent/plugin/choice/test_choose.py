@@ -63,6 +63,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(Ask(frozenset(available), frozenset(must), size), frozenset(held), who, plans)
 
 
+@pytest.mark.slow
 @given(cases())
 def test_answer_is_as_many_free_gpus_as_asked_for_or_a_refusal(case: Case) -> None:
     """Invariant I4, over every shape of the question: distinct, available, nobody's, and with those that the pod has already."""
@@ -72,6 +73,7 @@ def test_answer_is_as_many_free_gpus_as_asked_for_or_a_refusal(case: Case) -> No
         assert case.ask.must_include <= set(answer.gpus) <= case.ask.available - case.held
 
 
+@pytest.mark.slow
 @given(cases())
 def test_nobody_gets_what_is_promised_to_another_pod(case: Case) -> None:
     """Half of invariant I3; what an init container left to its pod was judged before."""
@@ -82,6 +84,7 @@ def test_nobody_gets_what_is_promised_to_another_pod(case: Case) -> None:
         assert not (set(answer.gpus) - case.ask.must_include) & theirs
 
 
+@pytest.mark.slow
 @given(cases())
 def test_what_was_chosen_is_accepted_unless_it_holds_a_foreign_promise(case: Case) -> None:
     """The kubelet takes what we name, so naming and judging must agree."""
@@ -93,6 +96,7 @@ def test_what_was_chosen_is_accepted_unless_it_holds_a_foreign_promise(case: Cas
         assert inherited or (isinstance(judged, Grant) and set(judged.gpus) == set(answer.gpus))
 
 
+@pytest.mark.slow
 @given(cases())
 def test_exact_pod_gets_its_own_gpus_or_none(case: Case) -> None:
     """Half of invariant I1."""
@@ -101,6 +105,7 @@ def test_exact_pod_gets_its_own_gpus_or_none(case: Case) -> None:
         assert set(answer.gpus) <= case.who.plan.gpus
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(LETTERS), min_size=1), cases())
 def test_accepted_are_exactly_the_gpus_that_the_kubelet_took(gpus: set[str], case: Case) -> None:
     """Invariant I2."""
@@ -173,6 +178,7 @@ def test_gpus_that_have_to_be_among_them_cost_no_more_bandwidth_than_they_must(m
         assert compiled.predict(chosen)[0].point == fastest
 
 
+@pytest.mark.slow
 def test_ties_are_broken_as_the_extender_breaks_them_once_values_are_computed() -> None:
     """On a DGX-1V the formula, which serves until then, takes other sets of equal bandwidth now and then."""
     node = machine("dgx-1v")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ LIVES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(LIVES)
 def test_pods_are_found_by_name_and_counted_while_they_wait(lives: list[tuple[str, int, str | None, bool]]) -> None:
     """Whoever comes, is bound, goes, or takes the name of another."""

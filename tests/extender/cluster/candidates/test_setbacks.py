@@ -144,6 +144,7 @@ class NoBindingsTo(Faultless):
         return await handler(request)
 
 
+@pytest.mark.slow
 async def test_the_scheduling_loop_comes_past_a_node_that_refuses_every_binding(tmp_path: Path) -> None:
     """Over HTTP, as kube-scheduler does it: each pod is refused once, and then bound elsewhere."""
     webhook = NoBindingsTo("n1")
@@ -161,6 +162,7 @@ async def test_the_scheduling_loop_comes_past_a_node_that_refuses_every_binding(
     assert webhook.refused == 2
 
 
+@pytest.mark.slow
 async def test_a_node_that_is_passed_over_is_no_unsatisfied_request(tmp_path: Path) -> None:
     """kube-scheduler asks about the other nodes next: nobody has to be told anything."""
     nodes = [SimulatedNode(name, "l40s-8") for name in SIX]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def naive_order(nodes: dict[str, Shape], names: frozenset[str], request: GpuRequ
     return [name for *_, name in sorted(keys)]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(NAMES), shapes), max_size=60), st.frozensets(st.sampled_from(NAMES)))
 def test_the_order_is_that_of_all_nodes_sorted(puts: list[tuple[str, Shape | None]], names: frozenset[str]) -> None:
     """Whatever came and went before, and whenever it was asked in between."""

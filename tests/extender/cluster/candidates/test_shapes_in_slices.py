@@ -43,6 +43,7 @@ all_sorts = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), shapes, st.integers(0, 3)), max_size=40),
     st.frozensets(st.sampled_from(NAMES)),
@@ -66,6 +67,7 @@ def test_what_is_decided_in_slices_is_what_every_node_for_itself_would_get(
         assert order.fitting(order.census(names, ANYWHERE)).total() == sum(each)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(all_sorts, all_sorts, st.sampled_from((REQUEST, SHARE)), st.booleans())
 def test_shapes_that_are_alike_to_a_request_get_one_verdict(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from msgspec.structs import replace
 
 from extender.cluster.candidates.values import Values
@@ -123,6 +124,7 @@ def test_what_gone_pods_asked_for_is_remembered() -> None:
     assert dict(state.values.demand)[2] > 0.5
 
 
+@pytest.mark.slow
 def test_a_tenant_with_ever_new_patterns_leaves_the_kinds_of_other_namespaces() -> None:
     """Values are computed for a bounded number of kinds, among them the others'; the steps to it are as few each time."""
     globs = ({keys.GPU_MODEL: ",".join(f"a{number}-{i}?" for i in range(20))} for number in count())

@@ -68,6 +68,7 @@ def test_what_a_condition_says_is_kept_with_it() -> None:
     assert len(long.detail) == MAX_DETAIL_CHARACTERS
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(["True", "False", "Unknown"]).map(lambda status: ("GpuMemWatch", status))),
     st.sets(st.sampled_from([word.name.replace("*", "X") for word in KNOWN])),
@@ -80,6 +81,7 @@ def test_nothing_closes_a_node_by_default(said: list[tuple[str, str]], names: se
     assert all(sign.closes is None for sign in HealthWords().signs(node(*conditions, labels=labels, taints=taints)))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(KUBELETS), st.sampled_from(["True", "False"]))), st.text(), st.text())
 def test_a_node_without_any_of_the_words_says_nothing(said: list[tuple[str, str]], reason: str, message: str) -> None:
     """The kubelet's own conditions among them, in whatever state they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ specs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(specs)
 def test_what_is_remembered_is_what_the_pod_says(spec: PodSpec) -> None:
     """Its containers too, to the word: they stand in the place of its own."""

@@ -46,6 +46,7 @@ def test_a_pod_whose_placement_could_not_be_written_is_refused(count: int, gpus:
         read_request(of_containers(steps, asks(gpus, "main")))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 90), st.integers(3, 63), st.sampled_from((1, 8, 16, 64))), max_size=4))
 @example([(256, 63, 1)])
 @example([(88, 63, 8)])

@@ -27,6 +27,7 @@ def renamed(node: NodeTopology, seed: int) -> NodeTopology:
     return replace(node, gpus=tuple(replace(gpu, uuid=uuid) for gpu, uuid in zip(node.gpus, uuids, strict=True)))
 
 
+@pytest.mark.slow
 @given(topologies(), st.integers(1, 2**32), st.integers(1, 2**32))
 def test_the_second_of_a_kind_says_what_it_says_by_itself(node: NodeTopology, one: int, other: int) -> None:
     """GPUs, slices, class, domain and NICs, whatever else the topology has."""

@@ -83,6 +83,7 @@ async def test_there_are_no_more_than_the_limit() -> None:
     ]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_one_tenant_that_makes_pods_anew_leaves_placeholders_to_others() -> None:
     """Ten pods that differ by a word, with other UIDs whenever a placeholder has ended: another tenant's pod gets one at once."""
@@ -123,6 +124,7 @@ async def test_a_pause_of_one_tenant_is_none_of_another_one_that_asks_alike() ->
     assert life.api.created == ["evil", "victim"]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_refusals_of_one_tenant_hide_no_others() -> None:
     """However many pods of theirs are refused more often."""

@@ -233,6 +233,7 @@ def test_a_claim_that_another_pod_uses_holds_up_the_fence_of_no_pod_that_is_writ
     assert len(site.allocations()["used"][1]) == 1
 
 
+@pytest.mark.slow
 def test_no_device_is_given_twice_whatever_dies_or_is_late(pytestconfig: pytest.Config) -> None:
     """Planners die at any write, watches are behind each other, allocations are undone, and pods are deleted at any time."""
     for seed in range(200) if pytestconfig.getoption("--long") else [0]:

@@ -99,6 +99,7 @@ class Race:
             yield
 
 
+@pytest.mark.slow
 def test_in_no_order_a_device_is_given_twice() -> None:
     """Each order ends with the devices in one claim at most, and the ledger names its pod; in some it is either pod's."""
     owners = set[str]()
@@ -109,6 +110,7 @@ def test_in_no_order_a_device_is_given_twice() -> None:
     assert owners == {"b-c0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("driver", "is_blind"), [(FencesLast, False), (Driver, True)], ids=["fences last", "does not look at the pod"]
 )

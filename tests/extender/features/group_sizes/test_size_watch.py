@@ -153,6 +153,7 @@ async def test_only_sources_that_count_are_read() -> None:
         assert followed.says() == (None, {}, [])
 
 
+@pytest.mark.slow
 async def test_without_the_right_an_extender_is_ready_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,7 @@ async def placed(extender: Running) -> BoundPod:
     return found
 
 
+@pytest.mark.slow
 async def test_what_is_written_and_shown_says_that_it_is_measured(tmp_path: Path) -> None:
     """The pod's record, its event, the pages, the JSON and the metrics; a file that changes is read again."""
     path = tmp_path / "measured.json"
@@ -226,6 +227,7 @@ async def test_what_is_written_and_shown_says_that_it_is_measured(tmp_path: Path
         await eventually(is_read_again)
 
 
+@pytest.mark.slow
 async def test_without_a_file_nothing_is_said_of_measuring(tmp_path: Path) -> None:
     """Record, pages, JSON and metrics are what they were."""
     async with serving(tmp_path, SimulatedNode("n1", PAIRS)) as extender:
@@ -239,6 +241,7 @@ async def test_without_a_file_nothing_is_said_of_measuring(tmp_path: Path) -> No
         assert json.loads((await extender.get("/v1/inspect/measured"))[1])["file"] is None
 
 
+@pytest.mark.slow
 async def test_kubectl_shows_what_the_extender_goes_by(tmp_path: Path) -> None:
     """A row for each figure, what is not believed, and exit 1 where there is such."""
     path = tmp_path / "measured.json"
@@ -275,6 +278,7 @@ def test_kubectl_names_the_file_that_cannot_be_read(tmp_path: Path, capsys: pyte
     assert f"\nnot believed: {path}: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_kubectl_says_that_nothing_is_measured(tmp_path: Path) -> None:
     """Without an extender to ask there is no answer, and without a file nothing to show."""
     async with serving(tmp_path, SimulatedNode("n1", PAIRS)) as extender:

@@ -62,6 +62,7 @@ def test_a_decision_tells_the_best_of_an_empty_node_and_the_loss_as_the_score_we
     )
 
 
+@pytest.mark.slow
 async def test_a_served_extender_shows_what_it_bound_and_what_else_there_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

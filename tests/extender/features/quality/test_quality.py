@@ -210,6 +210,7 @@ def test_sizes_that_no_machine_has_any_more_are_gone() -> None:
     assert "gputopo_fragmentation_pods" not in families(metrics)
 
 
+@pytest.mark.slow
 async def test_a_served_extender_tells_of_what_it_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through filter, prioritize and bind, as kube-scheduler asks."""
     monkeypatch.setattr("extender.features.quality.feature.ROUND_SECONDS", 0.05)

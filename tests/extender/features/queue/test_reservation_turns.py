@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import pytest
+
 from extender.features.queue.reservation_turns import ReservationTurns
 from extender.planning.reservations import Reservation
 from extender.planning.units import Unit
@@ -46,6 +48,7 @@ def test_gangs_of_one_namespace_have_their_turns_one_after_the_other() -> None:
     assert set(kept) == {"a", "b"} and min(kept.count("a"), kept.count("b")) >= 2 * TURN / STEP
 
 
+@pytest.mark.slow
 def test_a_namespace_with_many_gangs_does_not_keep_gpus_for_ever() -> None:
     """None of them ever starts. While a pod of another namespace waits, GPUs are kept for a quarter of the time at most."""
     many = [gang(f"g{number}", 2, 2, namespace="evil") for number in range(50)]

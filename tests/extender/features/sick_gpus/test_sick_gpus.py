@@ -287,6 +287,7 @@ async def test_a_budget_is_respected_and_asked_again_later(answer: int) -> None:
     assert life.api.told("GPUPodEvicted") == ["p"]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_budget_that_never_allows_it_is_asked_so_often_and_no_more() -> None:
     """The pod goes on; another one has its turn all the same."""
@@ -339,6 +340,7 @@ async def test_a_pod_whose_gpu_is_well_again_stays() -> None:
     assert life.api.evictions == ["p"]
 
 
+@pytest.mark.slow
 async def test_a_served_extender_tells_and_evicts(tmp_path: Path) -> None:
     """From the agent's annotation to the pod's end, on real sockets; the budget is the API server's to keep."""
     n1 = SimulatedNode("n1", "t4-4", used=(0, 1))

@@ -102,6 +102,7 @@ def test_nobody_is_nominated_during_a_pause(in_vain: list[str], is_paused: bool)
         assert asked == ["n1"] * is_over
 
 
+@pytest.mark.slow
 async def test_what_a_batch_asks_for_is_decided_on_in_slices_before_it_is_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

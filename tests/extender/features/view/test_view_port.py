@@ -119,6 +119,7 @@ async def test_there_is_no_verb_no_json_and_nothing_that_writes(tmp_path: Path) 
                     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
+@pytest.mark.slow
 async def test_every_answer_tells_the_browser_what_to_allow(tmp_path: Path) -> None:
     """Pages, pictures and refusals; a cache keeps them for nobody else."""
     async with view(tmp_path, OPEN) as session:
@@ -231,6 +232,7 @@ async def test_nobody_reads_without_a_token_of_the_cluster(tmp_path: Path) -> No
         assert style and (await read(session, style[1]))[0] == 200
 
 
+@pytest.mark.slow
 async def test_no_page_names_a_pod_that_its_reader_may_not_see(tmp_path: Path) -> None:
     """Whatever page she opens; the administrator sees the pod on the same pages, and both see the same counts."""
     async with view(tmp_path) as session:
@@ -281,6 +283,7 @@ async def test_while_the_api_server_is_away_nothing_is_shown(tmp_path: Path) -> 
         assert (await read(session, "/", "t"))[0] == 503
 
 
+@pytest.mark.slow
 async def test_a_nodes_page_shows_what_its_gpus_do_as_its_agent_tells(tmp_path: Path) -> None:
     """Where it is switched on and an agent is ready there; of GPUs of others only to those who may see their pods."""
 

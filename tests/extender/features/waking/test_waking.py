@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+import pytest
 from msgspec.structs import replace
 
 from extender.binding.driver import Driver
@@ -280,6 +281,7 @@ async def test_nobody_is_woken_for_a_pod_that_is_bound_gone_or_unreadable() -> N
     assert await life.for_seconds(10 * MINUTES) == []
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_of_many_owners_the_last_ones_are_remembered() -> None:
     """Each takes the memory of a call's names."""
