@@ -115,7 +115,8 @@ def is_refusal(result: ExtenderFilterResult) -> bool:
     """
     if result.node_names or result.error or STEPS_BACK in (result.failed_nodes or {}).values():
         return False
-    return WAITS_FOR_OTHERS not in (result.failed_and_unresolvable_nodes or {}).values()
+    unresolvable = result.failed_and_unresolvable_nodes or {}
+    return next(iter(unresolvable.values()), None) != WAITS_FOR_OTHERS  # it holds for all nodes, or for none
 
 
 def is_undecided(result: ExtenderFilterResult) -> bool:
