@@ -43,6 +43,7 @@ OURS: Final = ("app.kubernetes.io/name", "gputopo")
 AT_ONCE: Final = 16
 
 Kind = TypeVar("Kind", Node, Pod)
+Condition = TypeVar("Condition", NodeCondition, PodCondition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,38 +140,35 @@ def _patch(path: str, body: object, kind: str) -> Request:
 
 
 def _bare_node(node: Node) -> Node | None:
-    ours = [
-        NodeCondition(condition.type)
-        for condition in node.status.conditions or ()
-        if condition.type == keys.GPUS_HEALTHY
-    ]
-    metadata = _bare(node.metadata)
+    metadata, ours = _bare(node.metadata), _of_type(keys.GPUS_HEALTHY, node.status.conditions)
     if metadata is None and not ours:
         return None
-    return Node(metadata or ObjectMeta(node.metadata.name, uid=node.metadata.uid), NodeStatus(conditions=ours))
+    return Node(metadata or _identity(node.metadata), NodeStatus(conditions=ours))
 
 
 def _bare_pod(pod: Pod) -> Pod | None:
     if _removal(pod):
         return Pod(pod.metadata)
     metadata, gated = _bare(pod.metadata, may_write=not has_ended(pod)), _bare_gated(pod)
-    ours = [
-        PodCondition(condition.type)
-        for condition in pod.status.conditions or ()
-        if condition.type == keys.PLANNED_CONDITION
-    ]
+    ours = _of_type(keys.PLANNED_CONDITION, pod.status.conditions)
     if metadata is None and gated is None and not ours:
         return None
-    named = metadata or ObjectMeta(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-    return Pod(named, gated.spec if gated else PodSpec(), PodStatus(conditions=ours))
+    return Pod(metadata or _identity(pod.metadata), gated.spec if gated else PodSpec(), PodStatus(conditions=ours))
 
 
 def _bare_gated(pod: Pod) -> Pod | None:
     """Keep only name and gate, and only of a pod with our gate."""
     if not any(gate.get("name") == keys.PLAN_GATE for gate in pod.spec.scheduling_gates or ()):
         return None
-    metadata = ObjectMeta(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-    return Pod(metadata, PodSpec(scheduling_gates=[{"name": keys.PLAN_GATE}]))
+    return Pod(_identity(pod.metadata), PodSpec(scheduling_gates=[{"name": keys.PLAN_GATE}]))
+
+
+def _of_type(kind: str, conditions: Iterable[Condition] | None) -> list[Condition]:
+    return [condition for condition in conditions or () if condition.type == kind]
+
+
+def _identity(metadata: ObjectMeta) -> ObjectMeta:
+    return ObjectMeta(metadata.name, metadata.namespace, metadata.uid)
 
 
 def _removal(pod: Pod) -> Removal | None:
