@@ -41,29 +41,24 @@ def eventually(claim: Callable[[], Found], within_seconds: float = 60.0, every_s
 
 def until_equal(read: Callable[[], object], wanted: object, within_seconds: float = 60.0) -> None:
     """Return when `read` gives what is wanted; raises `TimedOut`, whose text says what it gave last."""
-    last: object = None
-
-    def is_equal() -> bool:
-        nonlocal last
-        last = read()
-        return last == wanted
-
-    try:
-        eventually(is_equal, within_seconds)
-    except TimedOut:
-        raise TimedOut(f"{account(read, last, within_seconds)}\n  wanted: {wanted}") from None
+    _until(read, lambda value: value == wanted, within_seconds)
 
 
 def until_none(remaining: Callable[[], Collection[object]], within_seconds: float = 60.0) -> None:
     """Return when `remaining` gives nothing any more; raises `TimedOut`, whose text says what is still there."""
-    left: Collection[object] = ()
+    _until(remaining, lambda left: not left, within_seconds)
 
-    def is_gone() -> bool:
-        nonlocal left
-        left = remaining()
-        return not left
+
+def _until(read: Callable[[], Found], is_right: Callable[[Found], bool], within_seconds: float) -> None:
+    """Return when what `read` gives is right; `TimedOut` says what it gave last."""
+    last: Found | None = None
+
+    def is_so() -> bool:
+        nonlocal last
+        last = read()
+        return is_right(last)
 
     try:
-        eventually(is_gone, within_seconds)
+        eventually(is_so, within_seconds)
     except TimedOut:
-        raise TimedOut(account(remaining, left, within_seconds)) from None
+        raise TimedOut(account(read, last, within_seconds)) from None
