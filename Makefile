@@ -148,7 +148,7 @@ next: venv ## Let the commits before the release VERSION=X.Y.Z have its number, 
 
 PATHS ?= topology/placement extender/binding extender/cluster agent/plugin
 
-mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no test notices that runs in one process (hours)
+mutants: venv ## Break PATHS (files or folders of the product) one line at a time, and list the breaks that no test in one process notices (hours)
 	$(BIN)/python -m tests.mutation $(PATHS)
 
 lint: venv ## Check style, types, import rules, and the sentences of pages and docstrings
