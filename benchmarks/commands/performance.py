@@ -78,7 +78,9 @@ def scheduler(
     ] = False,
     start_gangs: Annotated[
         str | None,
-        typer.Option("--start-gangs", help="Gangs per second of this shape, by core and by the queue: 4x750, 1000x3."),
+        typer.Option(
+            "--start-gangs", help="Gangs per second, by core and by the queue. 4x750: 750 gangs of four pods."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 1,
     kube_bin: Annotated[

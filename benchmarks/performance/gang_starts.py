@@ -56,12 +56,12 @@ class GangShape:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `4x750`: four gangs of 750 pods; raises `BadShape`."""
+        """Read `4x750`: 750 gangs of four pods; raises `BadShape`."""
         match = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", text)
-        shape = cls(int(match[1]), int(match[2])) if match else None
+        shape = cls(int(match[2]), int(match[1])) if match else None
         if shape is None or shape.pods < 2 or shape.all_pods > _MOST_PODS:
             raise BadShape(
-                f"{text}: not GANGSxPODS such as 4x750, with at least 2 and together at most {_MOST_PODS} pods"
+                f"{text}: not PODSxGANGS such as 4x750, with at least 2 pods a gang and together at most {_MOST_PODS}"
             )
         return shape
 

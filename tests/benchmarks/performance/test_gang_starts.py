@@ -12,17 +12,17 @@ from tests.benchmarks.performance.test_throughput import programs
 from tests.invoking import call
 
 
-def test_a_shape_says_how_many_gangs_and_how_many_pods_of_each() -> None:
-    """As people write it."""
-    assert (GangShape.parse("4x750"), GangShape.parse("1000x3").all_pods) == (GangShape(4, 750), 3000)
+def test_a_shape_says_how_many_pods_a_gang_has_and_how_many_gangs_there_are() -> None:
+    """As in the scheduler benchmark of Kubernetes."""
+    assert (GangShape.parse("4x750"), GangShape.parse("1000x3").all_pods) == (GangShape(750, 4), 3000)
 
 
-@pytest.mark.parametrize("text", ["", "4", "4x", "4x1", "0x3", "4x750x2", "1000x1000", "-1x3"])
+@pytest.mark.parametrize("text", ["", "4", "4x", "1x4", "0x3", "4x750x2", "1000x1000", "-1x3"])
 def test_a_shape_that_makes_no_sense_is_refused(text: str, tmp_path: Path) -> None:
     """The message says what one looks like."""
     done = call(app, "scheduler", "--start-gangs", text, "--kube-bin", str(programs(tmp_path / "kube")))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "not GANGSxPODS such as 4x750" in " ".join(done.stderr.split())
+    assert "not PODSxGANGS such as 4x750" in " ".join(done.stderr.split())
 
 
 def test_both_ways_are_compared_within_a_round() -> None:
