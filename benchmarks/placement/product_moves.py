@@ -12,6 +12,7 @@ from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import MadeRoom, Move, RunningJob
 from benchmarks.placement.product import uid_of
 from benchmarks.placement.product_with_planner import GputopoWithPlanner
+from extender.cluster.candidates.holds import Held
 from extender.planning.moves import MOST_MOVES, MovablePod, plan_moves
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.units import Assignment
@@ -51,7 +52,7 @@ class GputopoMoves(GputopoWithPlanner):
         for wanted in others:
             candidate = single[wanted.pod.metadata.uid]
             allotment, cost = candidate.placed[0], candidate.lost_s(now_s, self._restart_s) * wanted.gpus
-            movable.append(MovablePod(wanted, self._names[allotment.node], allotment.mask, cost))
+            movable.append(MovablePod(wanted, self._names[allotment.node], Held(allotment.mask), cost))
         plan = finish(plan_moves(PlannedNodes(self, {}), waiting, movable, job.gpus * self._worth_s))
         if plan is None:
             return None

@@ -57,7 +57,7 @@ def shares_of(
         beyond |= (1 << position) if size and gpu and gpu.beyond_shares_gib else 0
         if use is not None or uuid in as_shared:
             is_open = fit >> position & 1 and (use is None or use.sharing_class is not None)
-            left = max(0, left - (use.memory_gib if use else 0)) if is_open else 0
+            left = left - (use.memory_gib if use else 0) if is_open else 0
             class_ = use.sharing_class if use else None
             pods = min(use.pods, MANY_PODS) if use else 0
             shared.append(SharedGpu(position, left, class_ if is_open else "", pods))

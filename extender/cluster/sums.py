@@ -87,7 +87,7 @@ def _part(view: NodeView) -> _Part:
         0 if view.is_open else shape.free_gpus.bit_count(),
         len(shared),
         sum(use.memory_gib for use in uses),
-        sum(gpu.left_gib for gpu in shared) if view.is_open else 0,
+        sum(gpu.room_gib for gpu in shared) if view.is_open else 0,
         len(view.conflicts.keys() | view.disputed),
         len(view.dra.held),
         view.is_broken,

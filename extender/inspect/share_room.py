@@ -44,7 +44,7 @@ def room_for_shares(views: Iterable[NodeView]) -> tuple[ShareRoom, ...]:
 def _left(view: NodeView) -> Iterator[int]:
     """Yield what is left of each GPU that is shared, or may be from now on."""
     shares = view.shape.shares
-    yield from (gpu.left_gib for gpu in shares.shared)
+    yield from (gpu.room_gib for gpu in shares.shared)
     yield from sorted((shares.share_gib[position] for position in shares.openable), reverse=True)[: shares.more]
 
 

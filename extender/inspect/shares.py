@@ -88,7 +88,7 @@ def shared_gpus_of(view: NodeView) -> Iterable[SharedGpuInfo]:
             gpu=topology_class.node.gpus[position].index,
             uuid=uuid,
             share_gib=reported[uuid].share_gib or 0 if uuid in reported else 0,
-            left_gib=left.left_gib if left else 0,
+            left_gib=left.room_gib if left else 0,
             beyond_shares_gib=reported[uuid].beyond_shares_gib if uuid in reported else 0,
             sharing_class=left.sharing_class if left else "",
             shares=tuple(

@@ -4,6 +4,8 @@ For one pod at most two move, and all of them from the node that it gets. Of eac
 nodes with at most twelve such pods each, no cheaper plan of two moves from one node exists. For a gang at most eight pods move.
 
 Pods that restart together move together, wherever they are. They count as one of the two, and as their number of the eight.
+
+A pod moves only for one of a greater `Size`. This order is strict, so pods never move each other in a circle.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from heapq import nsmallest
 from itertools import chain, combinations
 from typing import Final
 
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.planning.gangs import Places, place_unit
-from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
+from extender.planning.leaving import Leaving, after
+from extender.planning.planned_nodes import HostDemand, PlannedNodes
 from extender.planning.units import Assignment, PendingPod, Unit
 from topology.effort import Search
 from topology.placement.verdict import Placement
 from topology.request.domains import GroupRequest
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import GpuRequest, Size
 
 MOST_MOVES: Final = 2
 CHEAPEST: Final = 12
@@ -46,8 +50,8 @@ class MovablePod:
     wanted: PendingPod
     """What it asks for at its new place."""
     node: str
-    gpus: int
-    """What it holds, as a mask over positions."""
+    held: Held
+    """All that it holds; nobody else holds any of it."""
     cost_gpu_seconds: float
     """What is lost if it moves."""
     restart_group: str = ""
@@ -77,16 +81,13 @@ class MovePlan:
     targets: tuple[Assignment, ...]
     """Where the pod that waits is to go, or each member of a gang."""
     moves: tuple[tuple[MovablePod, Assignment], ...]
+    gpus: float
+    """The GPUs that it makes room for, and parts of them: of an elastic gang perhaps fewer than all."""
 
     @property
     def cost_gpu_seconds(self) -> float:
         """What all moves cost."""
         return _cost(pod for pod, _ in self.moves)
-
-    @property
-    def gpus(self) -> int:
-        """The GPUs that it makes room for: of an elastic gang perhaps fewer than all."""
-        return sum(target.gpus.bit_count() for target in self.targets)
 
     @property
     def nodes(self) -> list[str]:
@@ -130,15 +131,15 @@ def plan_moves(
     Args:
         nodes: As they are, and as all that is planned will make them.
         waiting: The pod without room.
-        movable: Pods that may move. Those with as many GPUs as the waiting one, or more, are left out, and what moves with them.
-        worth_gpu_seconds: What it is worth that the waiting pod starts now.
+        movable: Pods that may move. Those as large as the waiting one, or larger, are left out, and what moves with them.
+        worth_gpu_seconds: What it is worth that the waiting pod starts now on whole GPUs; a part of a GPU is worth that part.
         may_go_together: Whether nothing else forbids to evict all of these at one time.
         places_of: Returns the nodes where pods that move together may go, and where they stand.
 
     """
     for candidate in (yield from _cheapest(nodes, waiting, movable, worth_gpu_seconds, may_go_together)):
         plan = yield from _placed(nodes, waiting, candidate, places_of)
-        if plan is not None:
+        if plan is not None and _is_worth(plan, waiting.gpus, worth_gpu_seconds):
             return plan
         yield
     return None
@@ -158,10 +159,10 @@ def plan_moves_for_gang(
     On each node the cheapest pods are chosen, at most two, without which one more member fits there. Nodes are taken in the order
     of this cost until the gang fits. Then each pod stays without which it fits, too, the dearest first. A cheaper plan may exist.
 
-    Pods with as many GPUs as the largest member, or more, are left out. `places` are the nodes where the gang may go, and where
+    Pods as large as the largest member, or larger, are left out. `places` are the nodes where the gang may go, and where
     they stand. A part of the gang is worth its share. The other arguments are those of `plan_moves`.
     """
-    largest = max(gang.members, key=lambda member: member.gpus)
+    largest = max(gang.members, key=lambda member: member.request.size)
     cheapest = yield from _cheapest(nodes, largest, movable, worth_gpu_seconds, may_go_together, places, of_node=1)
     leaving = yield from _in_the_way(nodes, places, gang, cheapest)
     for together in sorted(_together(leaving), key=lambda pods: -_cost(pods)):
@@ -173,35 +174,19 @@ def plan_moves_for_gang(
     later = yield from _without(nodes, leaving)
     targets = yield from place_unit(later, places, gang, enters=True)
     moves = yield from _new_places(later, leaving, places_of)
-    made = MovePlan(targets, moves) if targets and moves else None
-    return made if made and made.cost_gpu_seconds <= worth_gpu_seconds * made.gpus / gang.gpus else None
+    made = _made(nodes, targets, moves) if targets and moves else None
+    return made if made and _is_worth(made, gang.gpus, worth_gpu_seconds) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """What a pod that moves is about to give back."""
-
-    node: str
-    gpus: int
-    """A mask over positions."""
-    demand: HostDemand
+def _made(
+    nodes: PlannedNodes, targets: tuple[Assignment, ...], moves: tuple[tuple[MovablePod, Assignment], ...]
+) -> MovePlan:
+    return MovePlan(targets, moves, sum(nodes.gpus_of(target.node, target.held) for target in targets))
 
 
-def still_fits(nodes: PlannedNodes, places: Sequence[Assignment], leaving: Iterable[Leaving]) -> Search[bool]:
-    """Return whether the rest of a plan still gives all of its pods what it promised them.
-
-    Args:
-        nodes: As they are, and as all that is planned will make them, without what is held for this plan.
-        places: What the plan has promised, and nobody has taken yet.
-        leaving: What pods of the plan will give back.
-
-    """
-    later = yield from _after(nodes, leaving)
-    for place in places:
-        if not later.place_on(place.pod, place.request, place.node, place.gpus):
-            return False
-        yield
-    return True
+def _is_worth(plan: MovePlan, wanted_gpus: int, worth_gpu_seconds: float) -> bool:
+    """Whether a plan costs at most what it brings, if this is the worth of so many GPUs."""
+    return plan.cost_gpu_seconds <= worth_gpu_seconds * plan.gpus / wanted_gpus
 
 
 def _together(pods: Iterable[MovablePod]) -> list[_Together]:
@@ -213,9 +198,10 @@ def _together(pods: Iterable[MovablePod]) -> list[_Together]:
 
 
 def _by_node(
-    movable: Iterable[MovablePod], waiting: PendingPod, among: Container[str] | None
+    nodes: PlannedNodes, movable: Iterable[MovablePod], waiting: PendingPod, among: Container[str] | None
 ) -> Search[dict[str, list[_Together]]]:
-    """Return the pods with fewer GPUs than the waiting one, on the nodes where that may go."""
+    """Return the pods that are smaller than the waiting one, on the nodes where what they hold may serve it."""
+    size = waiting.request.size
     together, by_node = dict[str, list[MovablePod]](), dict[str, list[_Together]]()
     for number, pod in enumerate(movable):
         if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
@@ -224,9 +210,11 @@ def _by_node(
     for number, pods in enumerate(map(tuple, together.values())):
         if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
             yield
-        if all(pod.gpus.bit_count() < waiting.gpus for pod in pods):
+        if all(pod.wanted.request.size < size for pod in pods):
             for node in dict.fromkeys(pod.node for pod in pods):
-                if node not in waiting.avoided and (among is None or node in among):
+                is_there = node not in waiting.avoided and (among is None or node in among)
+                most_leave = MOST_MOVES if len(pods) == 1 else MOST_MOVES_FOR_GANG
+                if is_there and nodes.may_serve(node, _held(pods, node), waiting.request, most_leave):
                     by_node.setdefault(node, []).append(pods)
     return by_node
 
@@ -235,7 +223,7 @@ def _sets(node: str, movable: Sequence[_Together]) -> Iterator[_Together]:
     """Yield sets of pods, the cheapest of a node, each with all that move with them."""
 
     def rank(pods: _Together) -> tuple[float, int, int]:
-        gpus = _gpus(pods, node)
+        gpus = _held(pods, node).touched
         return _cost(pods), gpus.bit_count(), gpus
 
     cheapest = sorted(movable, key=rank)[:CHEAPEST]
@@ -259,7 +247,7 @@ def _cheapest(
     Of all nodes, or those in `among`, and `of_node` of each of them; `None`: all.
     """
     best = list[_Candidate]()
-    for node, pods in (yield from _by_node(movable, waiting, among)).items():
+    for node, pods in (yield from _by_node(nodes, movable, waiting, among)).items():
         within = (some for some in _sets(node, pods) if _cost(some) <= worth_gpu_seconds)
         candidates = yield from _candidates(nodes, node, within, waiting.request, may_go_together)
         best += sorted(candidates, key=_rank)[:of_node]
@@ -282,7 +270,7 @@ def _candidates(
             yield
         if not may_go_together(pods):
             continue
-        verdict = nodes.decide_after(node, _gpus(pods, node), request)
+        verdict = nodes.decide_after(node, _held(pods, node), request)
         if isinstance(verdict, Placement):
             candidates.append(_Candidate(pods, verdict.score, node))
     return candidates
@@ -305,7 +293,7 @@ def _in_the_way(
     taken = dict[str, int]()
     for target in targets:
         taken[target.node] = taken.get(target.node, 0) | target.gpus
-    in_the_way = {pod.moves_as for pod in first(high) if pod.gpus & taken.get(pod.node, 0)}
+    in_the_way = {pod.moves_as for pod in first(high) if pod.held.touched & taken.get(pod.node, 0)}
     leaving = [pod for pod in first(high) if pod.moves_as in in_the_way]
     return leaving if len(leaving) <= TRIED_FOR_GANG else []
 
@@ -328,20 +316,12 @@ def _placed(
     if place is None:
         return None
     moves = yield from _new_places(later, candidate.pods, places_of)
-    return MovePlan((Assignment(waiting.pod, waiting.request, *place),), moves) if moves else None
+    return _made(nodes, (Assignment(waiting.pod, waiting.request, *place),), moves) if moves else None
 
 
 def _without(nodes: PlannedNodes, pods: Iterable[MovablePod]) -> Search[PlannedNodes]:
     """Return the nodes as they will be once these pods have left."""
-    return (yield from _after(nodes, (Leaving(pod.node, pod.gpus, HostDemand.of(pod.wanted.pod)) for pod in pods)))
-
-
-def _after(nodes: PlannedNodes, leaving: Iterable[Leaving]) -> Search[PlannedNodes]:
-    freed, released = dict[str, int](), dict[str, HostDemand]()
-    for pod in leaving:
-        freed[pod.node] = freed.get(pod.node, 0) | pod.gpus
-        released[pod.node] = released.get(pod.node, NO_DEMAND) + pod.demand
-    return (yield from nodes.later(freed, released))
+    return (yield from after(nodes, (Leaving(pod.node, pod.held, HostDemand.of(pod.wanted.pod)) for pod in pods)))
 
 
 def _new_places(
@@ -349,12 +329,12 @@ def _new_places(
 ) -> Search[tuple[tuple[MovablePod, Assignment], ...] | None]:
     """Give each pod that moves another place, the largest first; `None` where one has none.
 
-    One that moves with others comes back to the GPUs that it has, where nobody else gets them.
+    One that moves with others comes back to what it has, where nobody else gets it.
     """
     mark, kept = later.mark(), dict[str, Assignment]()
     for pod in pods:
         wanted = pod.wanted
-        if pod.restart_group and (placement := later.place_on(wanted.pod, wanted.request, pod.node, pod.gpus)):
+        if pod.restart_group and (placement := later.place_on(wanted.pod, wanted.request, pod.node, pod.held)):
             kept[pod.uid] = Assignment(wanted.pod, wanted.request, pod.node, placement)
             yield
     places = yield from _places(later, pods, kept, places_of)
@@ -370,7 +350,8 @@ def _places(
 ) -> Search[dict[str, Assignment]]:
     """Return the places of all pods by UID, those that are kept included; empty where one has none."""
     placed = dict(kept)
-    for together in sorted(_together(pods), key=lambda pods: -max(pod.gpus.bit_count() for pod in pods)):
+    largest_first = sorted(_together(pods), key=_largest, reverse=True)
+    for together in largest_first:
         members = tuple(pod.wanted for pod in together if pod.uid not in kept)
         if not members:
             continue
@@ -388,7 +369,7 @@ def _places(
 
 def _rank(candidate: _Candidate) -> tuple[float, int, float, str]:
     """Return a key: the least cost first, then the fewest GPUs, then the best placement."""
-    gpus = sum(pod.gpus.bit_count() for pod in candidate.pods)
+    gpus = sum(pod.held.touched.bit_count() for pod in candidate.pods)
     return _cost(candidate.pods), gpus, -candidate.score, candidate.node
 
 
@@ -396,5 +377,9 @@ def _cost(pods: Iterable[MovablePod]) -> float:
     return sum(pod.cost_gpu_seconds for pod in pods)
 
 
-def _gpus(pods: Iterable[MovablePod], node: str) -> int:
-    return sum(pod.gpus for pod in pods if pod.node == node)
+def _largest(pods: _Together) -> Size:
+    return max(pod.wanted.request.size for pod in pods)
+
+
+def _held(pods: Iterable[MovablePod], node: str) -> Held:
+    return sum((pod.held for pod in pods if pod.node == node), NOTHING)

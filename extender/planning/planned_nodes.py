@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import merge
 from itertools import islice
@@ -96,8 +96,8 @@ class PlannedNodes:
         self._taken: dict[str, Held] = {}
         self._planned: dict[str, HostDemand] = {}
         self._kept: dict[str, Held] = {}
-        self._freed: dict[str, int] = {}
-        """Node → GPUs that pods will have given back; a mask over positions."""
+        self._later: dict[str, Shape] = {}
+        """Node → its shape once pods have given back what they hold; as of one moment, or a share might count twice."""
         self._released: Mapping[str, HostDemand] | None = {}
         """Node → what pods will have given back besides GPUs; `None`: nobody knows."""
         self._touched = self._shapes.like()
@@ -109,16 +109,19 @@ class PlannedNodes:
             if node in self._names:
                 self._take(node, held, NO_DEMAND)
 
-    def later(self, freed: Mapping[str, int], released: Mapping[str, HostDemand] | None = None) -> Search[PlannedNodes]:
-        """Return the nodes as they will be once pods have given back these GPUs, and what else they had.
+    def later(
+        self, given_back: Mapping[str, Held], released: Mapping[str, HostDemand] | None = None
+    ) -> Search[PlannedNodes]:
+        """Return the nodes as they will be once pods have given this back, and what else they had.
 
-        Where `released` is `None`, CPU and memory are taken for enough.
+        Where `released` is `None`, CPU and memory are taken for enough. What pods give back counts as of the first step.
         """
         later = PlannedNodes(self._nodes, {})
-        later._released = released if freed else {}
-        later._freed = {node: gpus for node, gpus in freed.items() if node in self._names}
+        later._released = released if given_back else {}
+        shapes = {name: shape for name in given_back if (shape := self._shape_of(name))}
+        later._later = {name: shape.after(given_back[name]) for name, shape in shapes.items()}
         later._taken = dict(self._taken)
-        yield from later._file_all({*later._freed, *later._taken})
+        yield from later._file_all({*later._later, *later._taken})
         return later
 
     def place(
@@ -171,18 +174,15 @@ class PlannedNodes:
                 return name, verdict
         return None
 
-    def place_on(self, pod: Pod, request: GpuRequest, node: str, gpus: int) -> Placement | None:
-        """Give the pod exactly these GPUs of a node; `None` where it may not have them, or all else does not let it go there.
+    def place_on(self, pod: Pod, request: GpuRequest, node: str, held: Held) -> Placement | None:
+        """Give the pod exactly this of a node; `None` where it may not have it, or all else does not let it go there.
 
         Where that takes longer than one step, the answer is `None`.
         """
-        bucket, demand = self._shapes.bucket_of(node), HostDemand.of(pod)
-        if bucket is None or node not in self._names:
+        shape, demand = self._shape_of(node), HostDemand.of(pod)
+        if shape is None or not self._nodes.lets(pod, node, self._needed(node, demand), request.alternative):
             return None
-        if not self._nodes.lets(pod, node, self._needed(node, demand), request.alternative):
-            return None
-        left = _left(bucket.shape, self._taken.get(node, NOTHING), self._freed.get(node, 0))
-        verdict = replace(left, free=left.free & gpus, doubtful=left.doubtful & gpus).decide(request)
+        verdict = shape.beside(self._taken.get(node, NOTHING)).only(held).decide(request)
         if not isinstance(verdict, Placement):
             return None
         self._take(node, Held.of(verdict, request), demand)
@@ -206,11 +206,27 @@ class PlannedNodes:
             pods += order.fitting(order.census(some, locations))
         return pods
 
-    def decide_after(self, node: str, freed: int, request: GpuRequest) -> Decision:
-        """Return what a pod would get on a node if these GPUs were given back there."""
-        bucket = self._shapes.bucket_of(node)
-        shape = bucket.shape if bucket else Shape(None, 0)
-        return _left(shape, self._taken.get(node, NOTHING), freed).decide(request)
+    def decide_after(self, node: str, given_back: Held, request: GpuRequest) -> Decision:
+        """Return what a pod would get on a node if this were given back there."""
+        shape = self._shape_of(node) or Shape(None, 0)
+        return shape.after(given_back).beside(self._taken.get(node, NOTHING)).decide(request)
+
+    def may_serve(self, node: str, held: Held, request: GpuRequest, most_leave: int) -> bool:
+        """Whether such a request might get any of this once it is given back, if at most so many pods leave a shared GPU."""
+        shape = self._shape_of(node)
+        if shape is None:
+            return False
+        gpus = held.gpus
+        for gpu in shape.shares.shared if held.shares else ():
+            if request.is_share or gpu.pods <= most_leave:
+                gpus |= held.touched & 1 << gpu.position
+        return bool(gpus & shape.devices_for(request))
+
+    def gpus_of(self, node: str, held: Held) -> float:
+        """Return how many GPUs of a node that is; slices and shares are parts of one."""
+        shape = self._shape_of(node)
+        topology_class = shape.topology_class if shape else None
+        return held.gpus_on(topology_class.node) if topology_class else float(held.touched.bit_count())
 
     def mark(self) -> int:
         """Return a mark, to which `undo` goes back."""
@@ -252,7 +268,7 @@ class PlannedNodes:
     @property
     def _changed(self) -> frozenset[str]:
         """The nodes that are filed here."""
-        return frozenset(self._taken.keys() | self._kept.keys() | self._freed.keys())
+        return frozenset(self._taken.keys() | self._kept.keys() | self._later.keys())
 
     def _needed(self, name: str, demand: HostDemand) -> HostDemand:
         """Return what pods that are planned onto a node need of it, beyond what others give back there."""
@@ -274,14 +290,19 @@ class PlannedNodes:
 
     def _file(self, name: str) -> None:
         """File a node under what is left of it."""
-        bucket = self._shapes.bucket_of(name)
-        if bucket is None:
+        shape = self._shape_of(name)
+        if shape is None:
             return
-        taken, kept, freed = (self._taken.get(name, NOTHING), self._kept.get(name, NOTHING), self._freed.get(name, 0))
-        is_changed = bool(taken or kept or freed)
-        self._touched.put(name, _left(bucket.shape, taken, freed) if is_changed else None)
+        taken, kept = self._taken.get(name, NOTHING), self._kept.get(name, NOTHING)
+        is_changed = bool(taken or kept or name in self._later)
+        self._touched.put(name, shape.beside(taken) if is_changed else None)
         if self._kept:
-            self._beside_kept.put(name, _left(bucket.shape, taken + kept, freed) if is_changed else None)
+            self._beside_kept.put(name, shape.beside(taken + kept) if is_changed else None)
+
+    def _shape_of(self, name: str) -> Shape | None:
+        """Return a node's shape without what is planned there; `None` where it is gone."""
+        bucket = self._shapes.bucket_of(name) if name in self._names else None
+        return (self._later.get(name) or bucket.shape) if bucket else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +312,3 @@ class _Step:
     node: str
     taken: Held
     planned: HostDemand
-
-
-def _left(shape: Shape, taken: Held, freed: int) -> Shape:
-    free = (shape.free | freed) & ~taken.touched
-    shares = shape.shares.beside(taken.gpus, taken.shares)
-    return replace(
-        shape, free=free, perhaps_free=shape.perhaps_free | freed, doubtful=shape.doubtful & free, shares=shares
-    )

@@ -155,9 +155,13 @@ def _behind(
 
 
 def on_their_way(state: ClusterState, now: Instant, but_for: Collection[str] = ()) -> dict[str, Held]:
-    """Return node → what is held, or what pods will get that somebody else has nominated there; `but_for`: keys of holds."""
-    taken = state.holds.besides(but_for, now.monotonic)
+    """Return node → what is held, or what pods will get that somebody else has nominated there; `but_for`: keys of holds.
+
+    A pod may have claims already where something is held for it: a share would count twice.
+    """
     on_the_way = state.holds.places(now.monotonic)
+    claimed = (uid for uid, node in on_the_way.items() if node in state.claimed_on(uid))
+    taken = state.holds.besides({*but_for, *claimed}, now.monotonic)
     for uid, pod in state.indexes.waiting.nominated.items():
         view = state.views.get(pod.pod.status.nominated_node_name or "")
         if uid in on_the_way or view is None or pod.directed_to:  # what the queue has sent there has claims, or nothing
@@ -177,10 +181,9 @@ def nodes_without(state: ClusterState, now: Instant, kept: Mapping[str, Held], o
     """
     taken, firm = on_their_way(state, now, own), state.holds.firm(now.monotonic)
     for node, held in kept.items():
-        gpus = held.gpus
-        for hold in (hold for key, hold in firm.get(node, {}).items() if key in own):
-            gpus &= ~hold.gpus
-        taken[node] = taken.get(node, NOTHING) + Held(gpus, held.shares)
+        ours = sum((hold.held for key, hold in firm.get(node, {}).items() if key in own), NOTHING).touched
+        shares = tuple(share for share in held.shares if not ours >> share[0] & 1)
+        taken[node] = taken.get(node, NOTHING) + Held(held.gpus & ~ours, shares)
     return PlannedNodes(NodesOfCluster(state), taken)
 
 

@@ -21,11 +21,11 @@ from topology.request.domains import Domain
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """GPUs that a pod holds, and will give back."""
+    """What a pod holds, and will give back."""
 
     node: str
-    gpus: int
-    """Mask over positions; only those that may be given away again."""
+    held: Held
+    """Only what may be given away again."""
     ends_at: float | None
     """In the seconds in which units wait; `None`: nobody knows."""
 
@@ -48,8 +48,7 @@ class Reservation:
         """Node → what is kept there."""
         kept = dict[str, Held]()
         for assignment in self.assignments:
-            held = Held.of(assignment.placement, assignment.request)
-            kept[assignment.node] = kept.get(assignment.node, NOTHING) + held
+            kept[assignment.node] = kept.get(assignment.node, NOTHING) + assignment.held
         return kept
 
     def admits(self, unit: Unit, now: float) -> bool:
@@ -74,7 +73,7 @@ def reserve(nodes: PlannedNodes, places: Places, unit: Unit, running: Sequence[R
     low, high = 0, len(ending)
     while low <= high:
         middle = high if soonest is None else (low + high) // 2
-        later = yield from nodes.later(_freed(ending[:middle]))
+        later = yield from nodes.later(_given_back(ending[:middle]))
         assignments = yield from place_unit(later, places, unit, enters=True)
         if assignments:
             soonest, high = (middle, assignments), middle - 1
@@ -95,8 +94,8 @@ def _in_order(unit: Unit, places: Places, running: Sequence[Running]) -> list[Ru
     level = unit.group.level if unit.group and unit.group.required else None
     by_node, by_domain = Counter[str](), Counter[Domain | None]()
     for pod in unknown:
-        by_node[pod.node] += pod.gpus.bit_count()
-        by_domain[places[pod.node].domain(level) if level else None] += pod.gpus.bit_count()
+        by_node[pod.node] += pod.held.touched.bit_count()
+        by_domain[places[pod.node].domain(level) if level else None] += pod.held.touched.bit_count()
     expected = sorted((pod for pod in here if pod.ends_at is not None), key=lambda pod: (pod.ends_at, pod.node))
 
     def cost(pod: Running) -> tuple[int, str, int, str]:
@@ -106,8 +105,8 @@ def _in_order(unit: Unit, places: Places, running: Sequence[Running]) -> list[Ru
     return expected + sorted(unknown, key=cost)
 
 
-def _freed(running: Sequence[Running]) -> Mapping[str, int]:
-    freed = dict[str, int]()
+def _given_back(running: Sequence[Running]) -> Mapping[str, Held]:
+    given_back = dict[str, Held]()
     for pod in running:
-        freed[pod.node] = freed.get(pod.node, 0) | pod.gpus
-    return freed
+        given_back[pod.node] = given_back.get(pod.node, NOTHING) + pod.held
+    return given_back

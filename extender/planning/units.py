@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import priority_of
 from extender.cluster.objects.kinds import Pod
 from extender.planning.planned_nodes import HostDemand
@@ -64,8 +65,13 @@ class Assignment:
 
     @property
     def gpus(self) -> int:
-        """What it would get there, as a mask over positions."""
+        """The GPUs of which it would get anything there, as a mask over positions."""
         return sum(1 << position for position in self.placement.gpus)
+
+    @property
+    def held(self) -> Held:
+        """What it would get there."""
+        return Held.of(self.placement, self.request)
 
 
 @dataclass(frozen=True)

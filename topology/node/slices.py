@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from topology.errors import PayloadError
 
+_MEMORY_SLICES = 8.0
+"""Of a GPU."""
 MAX_SLICES_PER_GPU = 8
 """By NVML, one more than any GPU has today."""
 MAX_DEVICES = 192
@@ -37,6 +41,13 @@ class Slice:
         '1g.10gb.me'
         """
         return self.profile.replace("+", ".")
+
+
+def parts_of_gpus(slices: Iterable[Slice]) -> tuple[float, ...]:
+    """Return what each slice takes of its GPU, by memory; those of one GPU instance share its memory."""
+    slices = tuple(slices)
+    mates = Counter((each.gpu, each.start) for each in slices)
+    return tuple(each.size / _MEMORY_SLICES / mates[each.gpu, each.start] for each in slices)
 
 
 def check_slices(slices: tuple[Slice, ...], gpus: set[int], uuids: set[str]) -> None:

@@ -29,11 +29,16 @@ class SharedGpu:
 
     position: int
     left_gib: int
-    """What no share has, and nothing else uses."""
+    """What no share has, and nothing else uses; less than nothing where more is used than there is."""
     sharing_class: str | None = ""
     """Of its shares; `None`: the last has ended, and the GPU is not whole again yet, so that shares of any class may go there."""
     pods: int = 1
     """How many share it, at most `MANY_PODS`; 0 where the last has ended."""
+
+    @property
+    def room_gib(self) -> int:
+        """How large a share of the right class it takes."""
+        return max(0, self.left_gib)
 
     def takes(self, sharing_class: str) -> bool:
         """Whether shares of this class may go there."""
@@ -67,7 +72,7 @@ class Shares:
         """Return how large a share of this class the GPU takes; 0 for none."""
         for gpu in self.shared:
             if gpu.position == position:
-                return max(0, gpu.left_gib) if gpu.takes(sharing_class) else 0
+                return gpu.room_gib if gpu.takes(sharing_class) else 0
         return self.share_gib[position] if self.shareable >> position & 1 and self.more != 0 else 0
 
     @property
@@ -96,6 +101,34 @@ class Shares:
                 left = left.among(~(1 << position))
         return left
 
+    def given_back(self, held: Iterable[HeldShare]) -> tuple[Shares, int]:
+        """Return what is left once these shares have gone, and the GPUs that no pod shares then, as a mask.
+
+        Such a GPU is about to be whole, and takes shares of any class until then. One that something else uses, too, is none.
+        """
+        back, shared, emptied = Counter[int](), list[SharedGpu](), 0
+        for position, gib, _ in held:
+            back[position] += gib
+        for gpu in self.shared:
+            left_gib = gpu.left_gib + back[gpu.position]
+            if back[gpu.position] and left_gib >= self.share_gib[gpu.position]:
+                shared.append(SharedGpu(gpu.position, left_gib, None, 0))
+                emptied |= 1 << gpu.position
+            else:
+                shared.append(replace(gpu, left_gib=left_gib))
+        return replace(self, shared=tuple(shared)), emptied
+
+    def only(self, held: Iterable[HeldShare]) -> Shares:
+        """Return room for exactly these shares; none at all where one of them has no room."""
+        left, wanted = self, Counter[int]()
+        for position, gib, sharing_class in held:
+            if left.room_gib(position, sharing_class) < gib:
+                return replace(self, shared=(), shareable=0)
+            left = left.taken(position, gib, sharing_class)
+            wanted[position] += gib
+        shared = (replace(gpu, left_gib=wanted[gpu.position]) for gpu in left.shared if gpu.position in wanted)
+        return replace(left, shared=tuple(shared), shareable=0)
+
     def taken(self, position: int, gib: int, sharing_class: str, pods: int = 1) -> Shares:
         """Return what is left beside so many pods with so much together."""
         others = [gpu for gpu in self.shared if gpu.position != position]
@@ -123,7 +156,7 @@ class Shares:
 
     def takes(self, gib: Sequence[int], sharing_class: str, *, apart: bool) -> bool:
         """Whether all these shares have a place, each on a GPU of its own (`apart`) or on any; exact."""
-        begun = [max(0, gpu.left_gib) for gpu in self.shared if gpu.takes(sharing_class)]
+        begun = [gpu.room_gib for gpu in self.shared if gpu.takes(sharing_class)]
         free = sorted((self.share_gib[position] for position in self.openable), reverse=True)
         bins = sorted([*begun, *free[: self.more]], reverse=True)
         wanted = sorted(gib, reverse=True)

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from topology.bandwidth.rings import members_of
 from topology.effort import Search
 from topology.node.model import NodeTopology
+from topology.node.slices import parts_of_gpus
 from topology.node.status import MigStrategy
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest, NicAffinity
 from topology.request.suitability import outdated, shortage_of_slices, suitable_slices, without_nic
 
-_MEMORY_SLICES = 8.0
-"""Of a GPU."""
 _ROUNDED = 9
 Choice = tuple[float, int, tuple[int, ...]]
 """What is lost, how many of them are doubtful, positions among the slices; the least is the best."""
@@ -175,12 +174,10 @@ class _Parts:
 
 
 def _parts(node: NodeTopology) -> _Parts:
-    mates = Counter((each.gpu, each.start) for each in node.slices)
     by_gpu: dict[int, int] = {}
     for i, each in enumerate(node.slices):
         by_gpu[each.gpu] = by_gpu.get(each.gpu, 0) | 1 << i
-    of_gpu = tuple(each.size / _MEMORY_SLICES / mates[each.gpu, each.start] for each in node.slices)
-    return _Parts(tuple(by_gpu.values()), of_gpu)
+    return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices))
 
 
 def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice:

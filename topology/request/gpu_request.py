@@ -23,6 +23,19 @@ MAX_KEY_CHARACTERS = 63
 """After the slash, as Kubernetes has it; what is longer is compared up to there."""
 
 
+Size = tuple[int, int, int]
+"""GPUs, MIG slices and GiB of GPU memory, in this order: any GPU is more than all slices, and any slice more than all GiB."""
+
+
+def size_of(gpus: int, profile: str, memory_gib: Iterable[int]) -> Size:
+    """Return what is requested as one value of a strict order.
+
+    >>> size_of(1, "", ()) > size_of(2, "1g.10gb", ()) > size_of(0, "", (40, 40)) > size_of(0, "", (70,))
+    True
+    """
+    return 0 if profile else gpus, gpus if profile else 0, sum(memory_gib)
+
+
 class Communication(StrEnum):
     """How much of a training step is collective traffic."""
 
@@ -101,6 +114,11 @@ class GpuRequest:
     def is_share(self) -> bool:
         """Whether it asks for parts of GPUs, and not for whole ones."""
         return bool(self.memory_gib)
+
+    @property
+    def size(self) -> Size:
+        """How much it asks for, of whatever kind."""
+        return size_of(self.gpus, self.profile, self.memory_gib)
 
     @property
     def asks(self) -> bool:

@@ -16,9 +16,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from topology.node.model import NodeTopology
+from topology.node.slices import parts_of_gpus
 from topology.placement.shares import HeldShare
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
+
+_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is kept of one node."""
+    """What is kept of one node, or given back: GPUs and MIG slices, and shares of GPUs."""
 
     gpus: int = 0
     """As a whole; a mask over positions."""
@@ -43,6 +47,13 @@ class Held:
         if placement.shares:
             return cls(shares=_shares_of(placement, request))
         return cls(sum(1 << position for position in placement.gpus))
+
+    def gpus_on(self, node: NodeTopology) -> float:
+        """Return how many of a node's GPUs that is; slices and shares are parts by memory, where the GPU's is known."""
+        parts, known = parts_of_gpus(node.slices), len(node)
+        slices = sum(part for i, part in enumerate(parts, known) if self.gpus >> i & 1)
+        shares = sum(gib * _GIB / (node.gpus[i].memory_bytes or gib * _GIB) for i, gib, _ in self.shares if i < known)
+        return (self.gpus & (1 << known) - 1).bit_count() + slices + shares
 
     @property
     def touched(self) -> int:

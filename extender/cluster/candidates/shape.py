@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.openness import BY_DRA, NOT_BY_CLAIM, what_opens
 from extender.cluster.objects.payloads import NO_TOPOLOGY
 from topology.node.alignment import TopologyManager
@@ -71,6 +72,32 @@ class Shape:
     def free_gpus(self) -> int:
         """Those of the free ones that are GPUs."""
         return self.free & (1 << len(self.topology_class.node)) - 1 if self.topology_class else 0
+
+    def beside(self, taken: Held) -> Shape:
+        """Return the shape beside what is taken; of the ledger, too, as far as the number of claims says it."""
+        if not taken:
+            return self
+        free = self.free & ~taken.touched
+        return replace(
+            self,
+            free=free,
+            doubtful=self.doubtful & free,
+            shares=self.shares.beside(taken.gpus, taken.shares),
+            claims_left=self.claims_left.plus(-taken.gpus.bit_count() - len(taken.shares)),
+        )
+
+    def after(self, given_back: Held) -> Shape:
+        """Return the shape once pods have given this back: a GPU of which all shares have gone is free."""
+        shares, emptied = self.shares.given_back(given_back.shares)
+        gpus = given_back.gpus | emptied
+        return replace(self, free=self.free | gpus, perhaps_free=self.perhaps_free | gpus, shares=shares)
+
+    def only(self, held: Held) -> Shape:
+        """Return the shape where nothing else is free than this, and not all of this need be."""
+        free = self.free & held.gpus
+        # Nobody begins to share a free GPU while it is not known which of them are.
+        shares = replace(self.shares, shareable=0) if self.hidden else self.shares
+        return replace(self, free=free, doubtful=self.doubtful & free, shares=shares.only(held.shares))
 
     def devices_for(self, request: GpuRequest) -> int:
         """Return the GPUs or slices, free or not, that such a request is about."""

@@ -14,6 +14,7 @@ from heapq import nsmallest
 from typing import Final
 
 from extender.cluster.caches.budgets import BudgetsOfPods
+from extender.cluster.candidates.holds import Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
@@ -21,7 +22,7 @@ from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
 from extender.features.dra.requests import is_ours
 from extender.kit.clock import Instant
-from extender.planning.moves import Leaving, still_fits
+from extender.planning.leaving import Leaving, still_fits
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
 from extender.planning.units import Assignment, PendingPod
 from extender.verbs.cost import Protection
@@ -218,7 +219,7 @@ class VictimSearch:
     def _target(self, view: NodeView, leaving: tuple[str, ...], pods: tuple[GpuPod, ...]) -> Search[Assignment | None]:
         """Return what the waiting pod gets when these are gone, `None`: it does not fit."""
         gone = {*leaving, *(pod.uid for pod in pods)}
-        decision = self.nodes.decide_after(view.name, freed(view, gone), self.waiting.request)
+        decision = self.nodes.decide_after(view.name, Held(freed(view, gone)), self.waiting.request)
         yield
         if not isinstance(decision, Placement):
             return None
@@ -262,4 +263,4 @@ def fits_without(
         yield  # the next look gets further
     if not suits:
         return False
-    return (yield from still_fits(nodes, (target,), (Leaving(target.node, gpus, demand),)))
+    return (yield from still_fits(nodes, (target,), (Leaving(target.node, Held(gpus), demand),)))

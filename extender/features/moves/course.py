@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import chain
 
 from extender.cluster.caches.budgets import BudgetsOfPods
-from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.candidates.holds import Held, Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
 from extender.cluster.objects.group_words import restart_group_of
@@ -22,7 +22,8 @@ from extender.cluster.state import ClusterState
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.movable import Stays, is_alone, may_go_together, movable_pod
 from extender.kit.clock import Instant
-from extender.planning.moves import Leaving, MovablePod, MovePlan
+from extender.planning.leaving import Leaving
+from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
 from extender.planning.units import Assignment
 from extender.verbs.pod_context import PodContext
@@ -222,7 +223,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
             not state.movable.include(pod.pod)
             or not _is_complete(state, room, planned)
             or isinstance(moving, Stays)
-            or (moving.node, moving.gpus) != (planned.node, planned.gpus)
+            or (moving.node, moving.held) != (planned.node, planned.held)
         ):
             return False
         again.append(moving)
@@ -249,7 +250,7 @@ def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
         view, pod = state.views.get(moved.node), state.pods.get(moved.uid)
         if view and (gpus := view.taken().get(moved.uid, 0) & view.fit):
             is_there = pod is not None and not pod.ended
-            yield Leaving(moved.node, gpus, HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
+            yield Leaving(moved.node, Held(gpus), HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
 
 
 def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:

@@ -53,7 +53,8 @@ from extender.kit.turns import in_turns
 from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
-from extender.planning.moves import MovablePod, MovePlan, still_fits
+from extender.planning.leaving import still_fits
+from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import nodes_without
 from extender.telemetry.metrics import Figures, Metrics

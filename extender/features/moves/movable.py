@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from extender.cluster.caches.budgets import BudgetsOfPods
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.group_words import is_started_with_others, restart_group_of
@@ -195,7 +196,7 @@ def movable_pod(
     if reason := _why_its_job_keeps_it(pod, jobs, now):
         return reason
     group = state.indexes.groups.request_of(pod.uid)
-    return MovablePod(wanted, view.name, gpus, gpus.bit_count() * seconds, restart_group_of(pod.pod), group)
+    return MovablePod(wanted, view.name, Held(gpus), gpus.bit_count() * seconds, restart_group_of(pod.pod), group)
 
 
 def is_alone(context: PodContext) -> bool:

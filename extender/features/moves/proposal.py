@@ -161,7 +161,7 @@ def _moves(plan: MovePlan) -> dict[str, object]:
             namespace=place.pod.metadata.namespace,
             name=place.pod.metadata.name,
             node=moved.node,
-            gpus=members_of(moved.gpus),
+            gpus=members_of(moved.held.gpus),
             to_node=place.node,
             to_gpus=place.placement.gpus,
             cost_gpu_seconds=moved.cost_gpu_seconds,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from extender.cluster.candidates.holds import NOTHING, Held, Hold
 from extender.cluster.state import ClusterState
 from extender.features.queue.waiting import QueuedPods
 from extender.kit.clock import Instant
@@ -30,6 +31,15 @@ def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iter
         size = unit.group.size if unit.group else None  # more pods may have come since GPUs are held for so many
         if len(assignments) >= min(unit.needed, size or unit.needed) and _is_in_one_domain(state, unit, assignments):
             yield Start(unit, assignments)
+
+
+def held_for_others(state: ClusterState, assignment: Assignment, firm: Mapping[str, Mapping[str, Hold]]) -> Held:
+    """Return what of these holds, by node and UID, is held where a pod is to go; of pods with claims there these count."""
+    uid, node = assignment.pod.metadata.uid, assignment.node
+    others = (
+        hold.held for owner, hold in firm.get(node, {}).items() if owner != uid and node not in state.claimed_on(owner)
+    )
+    return sum(others, NOTHING)
 
 
 def _is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:

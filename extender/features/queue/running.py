@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from extender.cluster.given_back import given_back, held_alone
 from extender.cluster.objects.gpu_pods import GpuPod, expected_seconds_of
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
@@ -15,17 +16,17 @@ NODES_AT_ONCE: Final = 32
 
 
 def running_pods(state: ClusterState, now: Instant) -> Search[list[Running]]:
-    """Return the GPUs that pods hold and that others may have after them."""
+    """Return what pods hold and others may have after them."""
     running = list[Running]()
     for number, view in enumerate([*state.views.values()]):
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
             yield
         if view.shape.closed is not None:
             continue
-        for owner, gpus in view.taken().items():
+        for owner, held in held_alone(view).items():
             pod = state.pods.get(owner) if isinstance(owner, str) else None
-            if gpus & view.fit:
-                running.append(Running(view.name, gpus & view.fit, _ends_at(pod, now)))
+            if back := given_back(view, held):
+                running.append(Running(view.name, back, _ends_at(pod, now)))
     return running
 
 

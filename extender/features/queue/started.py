@@ -20,7 +20,7 @@ from typing import Final
 
 from extender.binding.intents import Done, Nominate, OpenGate, Refused, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, planned_record, take_claims_back
-from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.candidates.holds import NOTHING, Held, Hold, Ranked
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, read_group
 from extender.cluster.objects.kinds import Pod
@@ -28,6 +28,7 @@ from extender.cluster.state import ClusterState
 from extender.core.openings import BeforeOpening
 from extender.features.queue.begun import has_open_member
 from extender.features.queue.fate import Fate
+from extender.features.queue.reserved import held_for_others
 from extender.planning.planner import Start
 from extender.planning.units import Assignment
 from topology.effort import Search
@@ -126,9 +127,7 @@ class StartedUnits:
             if number % FOLLOWED_AT_ONCE == FOLLOWED_AT_ONCE - 1:
                 yield
             uid = assignment.pod.metadata.uid
-            there = firm.get(assignment.node, {}) if firm else {}
-            is_held = any(hold.held.gpus & assignment.gpus for owner, hold in there.items() if owner != uid)
-            if is_held or not self._is_open_to(assignment):
+            if not self._is_open_to(assignment, held_for_others(self.state, assignment, firm or {})):
                 for member, hold in before.items():
                     self.state.holds.put_back(member, hold)
                 return False
@@ -326,8 +325,8 @@ class StartedUnits:
             return Fate.STRANDED if node not in self.state.views else None
         return Fate.LEFT if now - planned.opened_at >= self.life_seconds else None
 
-    def _is_open_to(self, assignment: Assignment) -> bool:
-        """Whether the pod still waits for its plan alone, and the planned GPUs may still be given to it."""
+    def _is_open_to(self, assignment: Assignment, held: Held = NOTHING) -> bool:
+        """Whether the pod still waits for its plan alone, and may still have the planned GPUs beside what is held for others."""
         uid = assignment.pod.metadata.uid
         pod, view = self.state.pods.get(uid), self.state.views.get(assignment.node)
         if pod is None or not pod.awaits_plan or view is None:
@@ -335,9 +334,9 @@ class StartedUnits:
         is_planned_whole = is_plain(pod.pod, with_claims=pod.claimed is not None)
         if not (is_planned_whole and may_go(pod.pod, view.node)):  # users may narrow a gated pod
             return False
-        if assignment.request.is_share or view.claims_of(uid):
+        if view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)
-        return isinstance(view.decide_on(assignment.gpus, assignment.request), Placement)
+        return isinstance(view.decide_on(assignment.gpus, assignment.request, held), Placement)
 
     def _are_taken(self, assignment: Assignment) -> bool:
         """Whether another pod has any of the planned GPUs."""

@@ -49,7 +49,7 @@ def left(said: NodePayloads, uses: Mapping[str, Use] = {}, free: int = ALL, fit:
 
 
 def test_what_others_have_and_what_is_hidden_is_not_left() -> None:
-    """Of a GPU that is shared, by amount and class, never less than nothing. The bound on shared GPUs was six and is five now."""
+    """Of a GPU that is shared, by amount and class; less than nothing where too much is shared. Five GPUs may be shared."""
     uses = {A: use(10, 5), B: use(1, sharing_class=None), C: use(None), D: use(10), E: use(40, 40), F: use(*[1] * 30)}
     gib = SHARE_GIB - HIDDEN_GIB
     assert left(payloads(), uses, fit=ALL & ~0b1000) == Shares(
@@ -59,7 +59,7 @@ def test_what_others_have_and_what_is_hidden_is_not_left() -> None:
             SharedGpu(1, 0, "", 1),
             SharedGpu(2, 0, "", 1),
             SharedGpu(3, 0, "", 1),
-            SharedGpu(4, 0, "dev", 2),
+            SharedGpu(4, gib - 80, "dev", 2),
             SharedGpu(5, gib - 30, "dev", MANY_PODS),
         ),
         shareable=0b1100_0000,
@@ -106,7 +106,7 @@ def test_no_share_is_left_of_a_gpu_of_which_the_node_says_nothing() -> None:
     """Its status is older than its topology: also where somebody has a share of it."""
     status = encode_status(NodeGpuStatus(1, (GpuStatus(H, share_gib=SHARE_GIB),), device_plugin=ON))
     shares = shares_of(payloads(status=status), {A: use(1)}, ALL, ALL, hidden_gib=0)
-    assert shares == Shares((*[0] * 7, SHARE_GIB), (SharedGpu(0, 0, "dev", 1),), shareable=0b1000_0000, more=4)
+    assert shares == Shares((*[0] * 7, SHARE_GIB), (SharedGpu(0, -1, "dev", 1),), shareable=0b1000_0000, more=4)
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.planning import moves as moves_module
+from extender.planning.leaving import Leaving, still_fits
 from extender.planning.moves import (
     DECIDED_AT_ONCE,
     GROUPED_AT_ONCE,
     MOST_MOVES,
     MOST_MOVES_FOR_GANG,
-    Leaving,
     MovablePod,
     MovePlan,
     plan_moves,
     plan_moves_for_gang,
-    still_fits,
 )
 from extender.planning.planned_nodes import HostDemand
 from extender.planning.units import Assignment, PendingPod, Unit
@@ -51,7 +51,8 @@ def on(name: str, where: str, *positions: int, cpu: str = "") -> Pod:
 
 
 def movable(name: str, where: str, *positions: int, cost: float = 1.0, cpu: str = "") -> MovablePod:
-    return MovablePod(pending(name, len(positions), cpu=cpu), where, sum(1 << at for at in positions), cost)
+    held = Held(sum(1 << at for at in positions))
+    return MovablePod(pending(name, len(positions), cpu=cpu), where, held, cost)
 
 
 def plan(
@@ -279,7 +280,7 @@ def promised(made: MovePlan) -> list[Assignment]:
 
 
 def leaving(made: MovePlan) -> list[Leaving]:
-    return [Leaving(pod.node, pod.gpus, HostDemand.of(pod.wanted.pod)) for pod, _ in made.moves]
+    return [Leaving(pod.node, pod.held, HostDemand.of(pod.wanted.pod)) for pod, _ in made.moves]
 
 
 def a_plan(state: ClusterState) -> MovePlan:
@@ -326,7 +327,7 @@ def test_pods_that_restart_together_move_together_at_the_cost_of_all() -> None:
     pods = together(movable("a0", "a", 0, cost=2), movable("b4", "b", 4, cost=3))
     made = plan(state, pending("w", 8), *pods, worth_gpu_seconds=5)
     assert made and (moved(made), made.cost_gpu_seconds) == ({"a0": "b", "b4": "b"}, 5)
-    assert made.moves[1][1].gpus == made.moves[1][0].gpus
+    assert made.moves[1][1].held == made.moves[1][0].held
     assert finish(still_fits(planned_nodes(state), promised(made), leaving(made)))
     assert plan(state, pending("w", 8), *pods, worth_gpu_seconds=4) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.candidates.holds import Hold
+from extender.cluster.candidates.holds import Held, Hold
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import (
     AffinityRules,
@@ -20,12 +20,13 @@ from extender.cluster.objects.kinds import (
     Volume,
 )
 from extender.cluster.state import ClusterState
-from extender.planning.queue import LEAD, LOOKED_AT, next_wanted, on_their_way
+from extender.planning.queue import LEAD, LOOKED_AT, next_wanted, nodes_without, on_their_way
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
 from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod
 from tests.extender.planning.queues import SCHEDULER, assignments, nominated, planned, waiting, waiting_share
-from tests.extender.shares import SHARE_GIB, sharing_node
+from tests.extender.shares import SHARE_GIB, share, sharing_node
 from topology.annotations import keys
+from topology.request.gpu_request import GpuRequest
 
 
 def one_by_one(state: ClusterState, *names: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -139,6 +140,27 @@ def test_what_is_on_its_way_to_others_is_left_to_them() -> None:
     assert planned(state) == {"a": "n1"}
     state.holds.put("held", Hold("n1", 0b1, 99.0))
     assert planned(state) == {}
+
+
+def test_what_is_held_for_a_pod_that_has_claims_there_counts_once() -> None:
+    """A share would be taken twice until the hold is released. On another node it is still to come."""
+    (gpu,) = gpus("n1", 0)
+    state = cluster(sharing_node(share(gpu, "x", 10)), sharing_node(name="n2"), waiting_share("x", 10))
+    for node_name, left in (("n1", {}), ("n2", {"n2": Held(0, ((0, 10, ""),))})):
+        state.holds.put("x", Hold(node_name, 0b1, 99.0, shares=((0, 10, ""),)))
+        assert on_their_way(state, at()) == left
+
+
+def test_what_the_queue_keeps_for_others_of_gpus_that_a_plan_holds_does_not_count_against_the_plan() -> None:
+    """Their plan was made while these were being held: whole GPUs and shares alike."""
+    state = cluster(sharing_node(), sharing_node(name="n2"))
+    state.holds.put("own", Hold("n1", 0b1, 99.0, shares=((0, 10, ""),), is_firm=True))
+    kept = {"n1": Held(0b11, ((0, 39, ""), (2, 39, "")))}
+    nodes, waits = nodes_without(state, at(), kept, {"own"}), waiting_share("w", 39)
+    request = GpuRequest(0, memory_gib=(39,))
+    assert nodes.place_on(waits, request, "n1", Held(0, ((0, 39, ""),)))
+    assert not nodes.place_on(waits, request, "n1", Held(0, ((1, 39, ""),)))
+    assert not nodes.place_on(waits, request, "n1", Held(0, ((2, 39, ""),)))
 
 
 def test_what_the_queue_has_sent_to_a_node_counts_by_its_claims_alone() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.planning import planner as planner_module
@@ -53,7 +54,7 @@ def busy(*nodes: str) -> list[Node | Pod]:
 
 
 def until(node: str, ends_at: float | None = None) -> Running:
-    return Running(node, 0b11, ends_at)
+    return Running(node, Held(0b11), ends_at)
 
 
 def test_a_unit_without_room_does_not_hold_up_those_behind_it() -> None:

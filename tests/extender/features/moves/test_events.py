@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.cluster.candidates.holds import Held
 from extender.features.moves.events import moved
 from extender.kubernetes.events import PodName
 from extender.planning.moves import MovablePod
@@ -18,7 +19,7 @@ ONE = GpuRequest.plain(1)
 @pytest.mark.parametrize(("namespace", "name"), [("ml", "ml/secret"), ("other", "a pod of another namespace")])
 def test_a_moved_pod_does_not_say_which_pod_of_another_namespace_waits(namespace: str, name: str) -> None:
     """People who may read the events of one namespace may not read those of all."""
-    move = MovablePod(PendingPod(pod("moves"), ONE), "a", 0b1, 120.0)
+    move = MovablePod(PendingPod(pod("moves"), ONE), "a", Held(0b1), 120.0)
     place = Assignment(pod("moves"), ONE, "b", Placement((0,), None, None, 0.0))
     event = moved(PodName("ml", "moves", "m"), PodName(namespace, "secret", "s"), move, place)
     assert event.note.startswith(f"moved to make room for {name}, cost 2 GPU-minutes; GPUs of b")

@@ -92,7 +92,9 @@ def test_a_pod_moves_if_its_owner_says_so() -> None:
     """One that says nothing, or `false`, is not even counted."""
     silent = movable("silent", 1, wants={keys.MOVABLE: "false"})
     seen = read(on_a_node(movable(), silent))
-    assert [(moving.wanted.pod.metadata.name, moving.node, moving.gpus) for moving in seen.pods] == [("serve", "a", 1)]
+    assert [(moving.wanted.pod.metadata.name, moving.node, moving.held.gpus) for moving in seen.pods] == [
+        ("serve", "a", 1)
+    ]
     assert not seen.stay
 
 

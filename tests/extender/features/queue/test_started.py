@@ -15,12 +15,16 @@ from extender.features.queue.fate import Fate
 from extender.features.queue.reserved import reserved_plans
 from extender.features.queue.started import RETRY_SECONDS, Ended, StartedUnits
 from extender.planning.planner import Start
+from extender.planning.units import Assignment, PendingPod, Unit
 from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
+from tests.extender.shares import share, sharer, sharing_node
 from topology.annotations import keys
 from topology.annotations.records import Claim, decode_ledger, decode_placement
 from topology.effort import finish
+from topology.placement.verdict import Placement
+from topology.request.gpu_request import GpuRequest
 
 LIFE_SECONDS = 60.0
 
@@ -39,6 +43,32 @@ def test_a_plan_does_not_begin_on_gpus_that_have_been_held_for_others_since_its_
     (unit,) = read(state).units
     (place,) = placed(state, unit)
     state.holds.put("other", Hold("n1", place.gpus, 600.0, is_firm=True))
+    started = StartedUnits(state, LIFE_SECONDS, nominates=True)
+    assert not finish(started.begin(Start(unit, (place,)), 0.0, state.holds.firm(0.0)))
+
+
+@pytest.mark.parametrize(("held_gib", "begins"), [(9, True), (10, False)])
+def test_a_plan_for_a_share_begins_beside_what_has_been_held_of_the_gpu_for_others(held_gib: int, begins: bool) -> None:
+    """Another GPU with room does not help: the pod gets exactly what is planned. A pod with claims counts by these."""
+    (gpu,), wanted = gpus("n1", 0), GpuRequest(0, memory_gib=(20,))
+    waits = sharer("x", 20)
+    waits = replace(waits, spec=replace(waits.spec, scheduling_gates=[{"name": keys.PLAN_GATE}]))
+    state = cluster(sharing_node(share(gpu, "claimed", 10)), waits, sharer("claimed"))
+    place = Assignment(waits, wanted, "n1", Placement((0,), None, None, 0.0, shares=(0,)))
+    for name, gib in (("other", held_gib), ("claimed", 10)):
+        state.holds.put(name, Hold("n1", 0b1, 600.0, shares=((0, gib, ""),), is_firm=True))
+    started = StartedUnits(state, LIFE_SECONDS, nominates=True)
+    start = Start(Unit.alone(PendingPod(waits, wanted)), (place,))
+    assert finish(started.begin(start, 0.0, state.holds.firm(0.0))) == begins
+
+
+def test_a_plan_does_not_begin_on_a_gpu_of_which_a_share_has_been_held_since() -> None:
+    """Nobody shares it yet."""
+    state = cluster(sharing_node(), queued("x", 2))
+    (unit,) = read(state).units
+    (place,) = placed(state, unit)
+    first = place.placement.gpus[0]
+    state.holds.put("other", Hold("n1", 1 << first, 600.0, shares=((first, 1, ""),), is_firm=True))
     started = StartedUnits(state, LIFE_SECONDS, nominates=True)
     assert not finish(started.begin(Start(unit, (place,)), 0.0, state.holds.firm(0.0)))
 

@@ -1,0 +1,79 @@
+"""What each pod of a node holds alone, and so gives back when it is gone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.masks import mask_of
+from extender.cluster.node_view import NodeView
+from topology.placement.shares import HeldShare
+
+Owner: TypeAlias = str | tuple[str, str]
+"""The UID of a pod; of one whom only the agent saw its namespace and name."""
+
+
+def held_alone(view: NodeView) -> dict[Owner, Held]:
+    """Return what nobody else keeps from being free than the owner, and all shares that add up; linear as `NodeView.taken`.
+
+    A GPU that pods share is held by none of them: it is free when all of their shares are gone.
+    """
+    taken, across, once, several = view.taken(), view.taken_across(), 0, 0
+    for gpus in taken.values():
+        several |= once & gpus
+        once |= gpus
+    shares, shared = _shares(view, across), mask_of(view.devices, view.uses)
+    return {
+        # A slice keeps its GPU, and that is never free.
+        owner: Held(gpus & ~(several | shared | across.get(owner, 0) & ~view.fit), tuple(shares.get(owner, ())))
+        for owner, gpus in taken.items()
+    }
+
+
+@dataclass(slots=True)
+class Holders:
+    """What the pods of nodes hold alone, computed once for many pods of one node that are looked at one after the other."""
+
+    _view: NodeView | None = None
+    _held: Mapping[Owner, Held] = field(default_factory=dict)
+
+    def of(self, view: NodeView) -> Mapping[Owner, Held]:
+        """Return what each pod of a node holds alone."""
+        if view is not self._view:
+            self._view, self._held = view, held_alone(view)
+        return self._held
+
+
+def given_back(view: NodeView, held: Held) -> Held:
+    """Return what others may have of it: nothing that is sick, or kept by DRA."""
+    fit = view.fit
+    return Held(held.gpus & fit, tuple(share for share in held.shares if fit >> share[0] & 1))
+
+
+def about_to_be_whole(view: NodeView, gpus: int) -> Held:
+    """Return those of these GPUs that the last share has left, and that the node's agent still calls shared."""
+    emptied = sum(1 << gpu.position for gpu in view.shape.shares.shared if gpu.sharing_class is None and not gpu.pods)
+    return Held(gpus & emptied) if emptied else NOTHING
+
+
+def _shares(view: NodeView, across: Mapping[Owner, int]) -> Mapping[Owner, list[HeldShare]]:
+    """Return the shares on GPUs that only shares of one class keep from being free."""
+    shares, positions, excluded = defaultdict[Owner, list[HeldShare]](list), dict[str, int](), 0
+    if not view.uses:
+        return shares
+    for gpus in across.values():
+        excluded |= gpus
+    positions = {uuid: position for position, uuid in enumerate(view.uuids) if not excluded >> position & 1}
+    for gpu in positions.keys() & view.uses.keys():
+        use = view.uses[gpu]
+        if use.sharing_class is None:
+            continue
+        for taker in use.takers:
+            owner = taker.uid or (taker.namespace, taker.name)
+            shares[owner].append((positions[gpu], taker.memory_gib or 0, use.sharing_class))
+    for of_owner in shares.values():
+        of_owner.sort()
+    return shares
