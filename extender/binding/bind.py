@@ -218,7 +218,7 @@ class _Bind:
         """
         uid, now, holds = self._target.uid, self._clock().monotonic, self._state.holds
         has_claims = bool(view.claims_of(uid))
-        held = None if has_claims else view.decide_on(holds.own(uid, view.name, now), request)
+        held = None if has_claims else view.decide_on(holds.of(uid, view.name, now), request)
         if isinstance(held, Placement):
             verdict: Decision = held
         else:

@@ -39,8 +39,8 @@ class PlannedPod:
 
     uid: str
     request: GpuRequest
-    gpus: int
-    """Mask over positions. Claims that it has there already go before."""
+    held: Held
+    """Claims that it has there already go before."""
     replaces: frozenset[str] | None = None
     """Other nodes whose claims go; `None`: all. The rest belongs to another planner, which may be opening gates of the gang."""
 
@@ -162,7 +162,7 @@ def _choose(
             decision = (
                 view.decide_for(item.uid, item.request, taken)
                 if has_claims
-                else view.decide_on(item.gpus, item.request, taken)
+                else view.decide_on(item.held, item.request, taken)
             )
         record = _record(state, view, pod.pod, item.request, decision) if isinstance(decision, Placement) else None
         if record is None:

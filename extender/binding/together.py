@@ -19,7 +19,7 @@ from typing import Final
 
 from extender.binding.outcome import BindTarget, Failure, NotBound
 from extender.cluster.candidates.gangs import MemberOffer
-from extender.cluster.candidates.holds import Hold
+from extender.cluster.candidates.holds import Held, Hold
 from extender.cluster.state import ClusterState
 from topology.bandwidth.rings import members_of
 from topology.placement.verdict import Placement
@@ -66,11 +66,11 @@ def _is_there(state: ClusterState, uid: str, offer: MemberOffer, firm: Mapping[s
         return False
     if view.claims_of(uid):
         return True
-    left = hold.gpus
+    others = 0
     for owner, kept in firm.items():
         if owner != uid:
-            left &= ~(kept.held.gpus if hold.shares else kept.held.touched)
-    return isinstance(view.decide_on(left, offer.request), Placement)
+            others |= kept.held.gpus if hold.shares else kept.held.touched
+    return isinstance(view.decide_on(hold.held, offer.request, Held(others)), Placement)
 
 
 def _are_apart(offers: Mapping[str, MemberOffer], newest: Mapping[str, MemberOffer]) -> bool:

@@ -274,14 +274,14 @@ class NodeView:
             owners.setdefault(uids.get(key, key), set()).add(gpu)
         return owners
 
-    def decide_on(self, gpus: int, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> Decision:
-        """Return the placement on these GPUs alone, of those that are free or, for shares, have room."""
+    def decide_on(self, held: Held, request: GpuRequest, held_for_others: Held = NOTHING_HELD) -> Decision:
+        """Return the placement on these GPUs alone, of those that are free, or on exactly these shares, if they have room."""
         if request.is_share:
-            shares = self.shape.shares.among(gpus).beside(held_for_others.gpus, held_for_others.shares)
-            return replace(self.shape, shares=shares).decide(request)
+            shares = self.shape.shares.beside(held_for_others.gpus, held_for_others.shares)
+            return replace(self.shape, shares=shares).only(held).decide(request)
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
-        return self._with_free(self.shape.free & gpus & ~held_for_others.touched).decide(request)
+        return self._with_free(self.shape.free & held.gpus & ~held_for_others.touched).decide(request)
 
     def _beside(self, uid: str, held_for_others: Held) -> Shape:
         free = self._free_for(uid) & ~held_for_others.touched

@@ -173,6 +173,11 @@ class Holds:
         hold = self._holds.get(uid)
         return hold.gpus if hold and hold.node == node and hold.expires > now else 0
 
+    def of(self, uid: str, node: str, now: float) -> Held:
+        """Return what is held of `node` for the pod."""
+        hold = self._holds.get(uid)
+        return hold.held if hold and hold.node == node and hold.expires > now else NOTHING
+
     def value_lost(self, uid: str, node: str, gpus: int) -> float | None:
         """Return what was said that the pods to come lose by exactly these GPUs, if they are held for the pod."""
         hold = self._holds.get(uid)

@@ -22,20 +22,19 @@ def without_reserved(state: ClusterState, queue: QueuedPods, now: Instant) -> li
 
 def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iterator[Start]:
     """Yield the units whose held GPUs are all free by now, where the nodes let them; the others are planned like all units."""
-    nodes = NodesOfCluster(state)
+    nodes, firm = NodesOfCluster(state), state.holds.firm(now.monotonic)
     for unit in queue.units:
         if not _is_reserved(state, unit, now):
             continue
         with state.effort.bounded():  # selectors of claims that take longer go on in the next plan
-            assignments = tuple(_assignments(state, nodes, unit, now))
+            assignments = tuple(_assignments(state, nodes, unit, firm))
         size = unit.group.size if unit.group else None  # more pods may have come since GPUs are held for so many
         if len(assignments) >= min(unit.needed, size or unit.needed) and _is_in_one_domain(state, unit, assignments):
             yield Start(unit, assignments)
 
 
-def held_for_others(state: ClusterState, assignment: Assignment, firm: Mapping[str, Mapping[str, Hold]]) -> Held:
-    """Return what of these holds, by node and UID, is held where a pod is to go; of pods with claims there these count."""
-    uid, node = assignment.pod.metadata.uid, assignment.node
+def held_for_others(state: ClusterState, uid: str, node: str, firm: Mapping[str, Mapping[str, Hold]]) -> Held:
+    """Return what of these holds, by node and UID, is held on a node for other pods; of pods with claims there these count."""
     others = (
         hold.held for owner, hold in firm.get(node, {}).items() if owner != uid and node not in state.claimed_on(owner)
     )
@@ -55,19 +54,26 @@ def _is_in_one_domain(state: ClusterState, unit: Unit, assignments: Iterable[Ass
     return len({place.domain(level) for place in places}) == 1
 
 
-def _assignments(state: ClusterState, nodes: NodesOfCluster, unit: Unit, now: Instant) -> Iterator[Assignment]:
-    """Yield the places of the members that can go where GPUs are held for them."""
+def _assignments(
+    state: ClusterState, nodes: NodesOfCluster, unit: Unit, firm: Mapping[str, Mapping[str, Hold]]
+) -> Iterator[Assignment]:
+    """Yield the places of the members that can go where GPUs are held for them, beside what is held for others.
+
+    A share might fit at once only in the room of another pod: that comes first to a GPU that a third one is still to leave.
+    """
+    holds = {uid: hold for of_node in firm.values() for uid, hold in of_node.items()}
     demands = dict[str, HostDemand]()
     """Node → what earlier members need there."""
     for member in unit.members:
-        hold = state.holds.firm_of(member.pod.metadata.uid, now.monotonic)
+        hold = holds.get(member.pod.metadata.uid)
         view = state.views.get(hold.node) if hold else None
         if hold is None or view is None or hold.node in member.avoided:
             continue
         needed = demands.get(hold.node, NO_DEMAND) + HostDemand.of(member.pod)
         if not nodes.lets(member.pod, hold.node, needed, member.request.alternative):
             continue
-        decision = view.decide_on(hold.gpus, member.request)
+        others = held_for_others(state, member.pod.metadata.uid, hold.node, firm)
+        decision = view.decide_on(hold.held, member.request, others)
         if isinstance(decision, Placement):
             demands[hold.node] = needed
             yield Assignment(member.pod, member.request, hold.node, decision)

@@ -127,7 +127,7 @@ class StartedUnits:
             if number % FOLLOWED_AT_ONCE == FOLLOWED_AT_ONCE - 1:
                 yield
             uid = assignment.pod.metadata.uid
-            if not self._is_open_to(assignment, held_for_others(self.state, assignment, firm or {})):
+            if not self._is_open_to(assignment, held_for_others(self.state, uid, assignment.node, firm or {})):
                 for member, hold in before.items():
                     self.state.holds.put_back(member, hold)
                 return False
@@ -204,7 +204,7 @@ class StartedUnits:
         """Claim for pods that are planned on a node; plans whose claims are refused there are given up."""
         pods = {uid: planned for uid in uids if (planned := self._planned(uid)) and not self._may_be_open(planned)}
         wanted = [
-            PlannedPod(uid, pod.assignment.request, pod.assignment.gpus, pod.replaces) for uid, pod in pods.items()
+            PlannedPod(uid, pod.assignment.request, pod.assignment.held, pod.replaces) for uid, pod in pods.items()
         ]
         for uid in (yield from claim_planned(self.state, node, wanted)):
             pods[uid].is_refused = True
@@ -336,7 +336,7 @@ class StartedUnits:
             return False
         if view.claims_of(uid):
             return isinstance(view.decide_for(uid, assignment.request), Placement)
-        return isinstance(view.decide_on(assignment.gpus, assignment.request, held), Placement)
+        return isinstance(view.decide_on(assignment.held, assignment.request, held), Placement)
 
     def _are_taken(self, assignment: Assignment) -> bool:
         """Whether another pod has any of the planned GPUs."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.simulated.double.resources import PODS
 from extender.binding.intents import BindPod, Done, Intent, OpenGate, Reply
 from extender.binding.planned_claims import PlannedPod, claim_planned
+from extender.cluster.candidates.holds import Held
 from tests.extender.world import Replica, World, drive
 from topology.annotations import keys
 from topology.node.links import Affinity
@@ -39,7 +40,7 @@ def claim(
 ) -> set[str]:
     """Claim for these pods, and return the names of those that cannot have their GPUs."""
     planned = [
-        PlannedPod(uid_of(world, name), GpuRequest(mask.bit_count(), preferred=Affinity.NVLINK), mask, replaces)
+        PlannedPod(uid_of(world, name), GpuRequest(mask.bit_count(), preferred=Affinity.NVLINK), Held(mask), replaces)
         for name, mask in masks.items()
     ]
     steps = claim_planned((replica or Replica(world)).state, node, planned)

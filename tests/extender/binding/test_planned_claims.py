@@ -21,6 +21,7 @@ from extender.binding.intents import (
 )
 from extender.binding.outcome import Bound
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
+from extender.cluster.candidates.holds import Held
 from tests.extender.binding.planned_pods import Execute, bind_around_us, claim, claimed, open_gate, queued, uid_of
 from tests.extender.builders import cluster
 from tests.extender.shares import sharer, sharing_node
@@ -383,7 +384,7 @@ def test_shares_of_one_write_have_room_together() -> None:
     gated = [replace(pod, spec=replace(pod.spec, scheduling_gates=[{"name": keys.PLAN_GATE}])) for pod in pods]
     state = cluster(sharing_node(), *gated)
     request = GpuRequest(0, memory_gib=(30,))
-    planned = [PlannedPod(name, request, 0b1) for name in "ab"]
+    planned = [PlannedPod(name, request, Held(0, ((0, 30, ""),))) for name in "ab"]
     steps = claim_planned(state, "n1", planned)
     swap = next(steps)
     assert isinstance(swap, SwapLedger)

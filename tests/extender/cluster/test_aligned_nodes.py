@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
@@ -90,8 +91,8 @@ def test_a_pod_keeps_its_claims_where_the_kubelet_would_give_it_those() -> None:
 def test_gpus_that_are_held_for_a_pod_are_its_own_only_where_the_kubelet_takes_them() -> None:
     """A hold on the second NUMA node is no use while the first has enough."""
     seen = view(aligning())
-    assert chosen(seen.decide_on(0b0000_0011, GpuRequest(2))) == {0, 1}
-    assert isinstance(seen.decide_on(0b0011_0000, GpuRequest(2)), Rejection)
+    assert chosen(seen.decide_on(Held(0b0000_0011), GpuRequest(2))) == {0, 1}
+    assert isinstance(seen.decide_on(Held(0b0011_0000), GpuRequest(2)), Rejection)
 
 
 def test_pods_are_counted_as_if_each_were_admitted_before_the_next() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.node_view import NodeView
 from extender.inspect import inspection
 from extender.inspect.status import status
@@ -35,16 +36,16 @@ def view(hidden: int) -> NodeView:
 
 def test_no_particular_gpus_are_promised_while_some_are_hidden() -> None:
     """Those that are held for a pod may be the very ones."""
-    assert view(1).decide_on(0b11100, GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
+    assert view(1).decide_on(Held(0b11100), GpuRequest(2)) == Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
     for request in GpuRequest(2), GpuRequest(2, required=Affinity.NVLINK):
-        found = view(0).decide_on(0b11100, request)
+        found = view(0).decide_on(Held(0b11100), request)
         assert isinstance(found, Placement)
         assert set(found.gpus) < {2, 3, 4}
 
 
 def test_gpus_that_are_not_free_are_not_promised_for_being_held() -> None:
     """A hold is advice, and may be out of date."""
-    assert isinstance(view(0).decide_on(0b111, GpuRequest(2)), Rejection)
+    assert isinstance(view(0).decide_on(Held(0b111), GpuRequest(2)), Rejection)
 
 
 def victims(seen: NodeView, count: int, *offered: str) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.caches.resource_claims import NodeDevices
+from extender.cluster.candidates.holds import Held
 from extender.cluster.masks import doubtful_devices, unfit_devices
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
@@ -124,23 +125,25 @@ def test_a_node_is_new_while_nothing_says_that_it_had_a_ledger() -> None:
         assert (seen.is_new, seen.is_broken) == (is_new, is_broken)
 
 
-def test_a_share_is_decided_on_the_gpus_that_are_meant() -> None:
-    """On those alone that have room."""
+def test_a_share_is_decided_on_exactly_what_is_held_for_it() -> None:
+    """If that has room, beside what is held for others."""
     seen = view(sharing_node(share(A, "q", 30)))
     request = read_request(sharer("p", 10)).request
-    assert isinstance(seen.decide_on(0b1, request), Rejection)
-    verdict = seen.decide_on(0b101, request)
-    assert isinstance(verdict, Placement) and verdict.gpus == (2,)
-    verdict = seen.decide_on(0b100, read_request(sharer("p", 5)).request)
+    assert isinstance(seen.decide_on(Held(0, ((0, 10, ""),)), request), Rejection)
+    verdict = seen.decide_on(Held(0, ((2, 10, ""),)), request)
     assert isinstance(verdict, Placement) and verdict.gpus == (2,), "though the first one is shared already"
+    two, apart = read_request(sharer("p", {"a": 10, "b": 5})).request, Held(0, ((2, 5, ""), (3, 10, "")))
+    verdict = seen.decide_on(apart, two)
+    assert isinstance(verdict, Placement) and verdict.shares == (3, 2)
+    assert isinstance(seen.decide_on(apart, two, Held(0, ((3, 30, ""),))), Rejection)
 
 
 def test_no_gpus_are_decided_on_for_which_the_ledger_has_no_room() -> None:
     """The claims of a pod that comes are all new."""
     seen = view(node())
     seen = replace(seen, shape=replace(seen.shape, claims_left=ClaimsLeft(whole=1)))
-    assert isinstance(seen.decide_on(0b11, GpuRequest(1)), Placement)
-    assert seen.decide_on(0b11, GpuRequest(2)) == LEDGER_FULL
+    assert isinstance(seen.decide_on(Held(0b11), GpuRequest(1)), Placement)
+    assert seen.decide_on(Held(0b11), GpuRequest(2)) == LEDGER_FULL
 
 
 def test_the_first_who_still_holds_a_gpu_is_its_holder() -> None:

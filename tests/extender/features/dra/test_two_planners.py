@@ -23,6 +23,7 @@ from extender.binding.intents import (
     Reply,
 )
 from extender.binding.planned_claims import PlannedPod, claim_planned, take_claims_back
+from extender.cluster.candidates.holds import Held
 from tests.extender.features.dra.claim_site import ClaimSite, Planner
 from tests.extender.world import drive
 
@@ -78,7 +79,7 @@ class Race:
         if await driver.drive(take_claims_back(state, [self.a.metadata.uid]), 1e9):
             b = state.pods.get(uid)
             assert b is not None and b.claimed is not None and b.claimed.request is not None
-            planned = PlannedPod(uid, b.claimed.request.request, ALL_GPUS)
+            planned = PlannedPod(uid, b.claimed.request.request, Held(ALL_GPUS))
             await driver.drive(claim_planned(state, "n0", [planned]), 1e9)
             await driver.drive(self.second.dra.allocations.do(b, "n0"), 1e9)
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.simulated.double.resources import PODS
 from benchmarks.simulated.fleet import SimulatedNode
 from extender.binding.outcome import BindTarget, Bound, Chosen
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.kinds import Node, Pod
 from extender.cluster.state import ClusterState
 from extender.features.quality.feature import Quality, best_gb_per_s
@@ -109,7 +110,7 @@ def test_bind_tells_the_loss_of_the_decision_that_chose_the_gpus(is_scored: bool
     known = replica.state.pods.get(world.store.get(PODS, "default", "p")["metadata"]["uid"])
     assert known
     view = replica.state.views["n1"]
-    whole, held = view.shape.decide(GpuRequest.plain(2)), view.decide_on(0b11, GpuRequest.plain(2))
+    whole, held = view.shape.decide(GpuRequest.plain(2)), view.decide_on(Held(0b11), GpuRequest.plain(2))
     assert isinstance(whole, Placement)
     assert isinstance(held, Placement)
     assert held.value_lost != whole.value_lost

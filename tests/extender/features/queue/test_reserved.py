@@ -12,6 +12,7 @@ from extender.features.queue.waiting import read_queue
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
 from tests.extender.features.queue.queued import of_gang, queued
 from tests.extender.planning.gangs import racks
+from tests.extender.shares import share, sharer, sharing_node
 from topology.annotations import keys
 from topology.effort import finish
 
@@ -45,6 +46,19 @@ def test_a_pod_does_not_start_where_something_else_is_missing(why: str) -> None:
     else:
         hungry = pod("hungry", 1, on="a", placed=gpus("a", 5, machine_name=PAIRS), phase="Running", cpu="6")
         assert started(item, hungry) == []
+
+
+@pytest.mark.parametrize(("used_gib", "starts"), [(29, False), (19, True)])
+def test_a_share_starts_only_beside_what_is_held_of_the_gpu_for_others(used_gib: int, starts: bool) -> None:
+    """Of 39 GiB 10 are held for each of two pods. While only 10 are left, a third pod is still to leave."""
+    (gpu,) = gpus("a", 0)
+    item = sharer("waits", 10)
+    item = replace(item, spec=replace(item.spec, scheduling_gates=[{"name": keys.PLAN_GATE}]))
+    state = cluster(sharing_node(share(gpu, "third", used_gib), name="a"), item)
+    for name in ("waits", "another"):
+        state.holds.put(name, Hold("a", FIRST, 60.0, shares=((0, 10, ""),), is_firm=True))
+    queue = finish(read_queue(state, at(), frozenset()))
+    assert bool([*reserved_plans(state, queue, at())]) == starts
 
 
 def gang_started(*waits: Pod, held: dict[str, str], nodes: list[Node], others: tuple[Pod, ...] = ()) -> list[str]:
