@@ -12,6 +12,7 @@ import typer
 
 from extender.cluster.objects.budgets import BUDGETS_PATH, PodDisruptionBudget
 from extender.cluster.state import ClusterState
+from extender.features.moves.events import minutes
 from extender.features.moves.job_reads import read_jobs
 from extender.features.moves.jobs import Jobs
 from extender.features.moves.proposal import MoveProposal, ProposedMove, propose
@@ -95,7 +96,7 @@ async def _read_jobs(config: Kubeconfig, jobs: Jobs, now: Instant) -> int:
 def _where(proposal: MoveProposal) -> str:
     """Return the node and the GPUs, or the nodes of a gang, each with its number of pods."""
     if not proposal.gang:
-        return f"{proposal.node}, GPUs {', '.join(map(str, proposal.gpus))}"
+        return f"{proposal.node}, {proposal.part or 'GPUs ' + ', '.join(map(str, proposal.gpus))}"
     pods = Counter(place.node for place in proposal.gang)
     nodes = ", ".join(f"{node} ({count})" for node, count in sorted(pods.items()))
     return f"{nodes} with {len(proposal.gang)} pods of its gang"
@@ -121,7 +122,7 @@ def _print(proposal: MoveProposal, form: Form) -> None:
     say(f"{who}: would fit on {where}, if these pods moved (nothing is moved)", end="\n\n")
     form.table(("POD", "FROM", "GPUS", "TO", "NEW-GPUS", "COST"), map(_row, proposal.moves))
     say()
-    say(f"cost {_minutes(proposal.cost_gpu_seconds)}, gain at most {_minutes(proposal.gain_gpu_seconds)}")
+    say(f"cost {minutes(proposal.cost_gpu_seconds)}, gain at most {minutes(proposal.gain_gpu_seconds)}")
     _say_who_stays(proposal)
 
 
@@ -131,9 +132,6 @@ def _say_who_stays(proposal: MoveProposal) -> None:
 
 
 def _row(move: ProposedMove) -> tuple[str, ...]:
-    old, new = (",".join(map(str, gpus)) for gpus in (move.gpus, move.to_gpus))
-    return f"{move.namespace}/{move.name}", move.node, old, move.to_node, new, _minutes(move.cost_gpu_seconds)
-
-
-def _minutes(gpu_seconds: float) -> str:
-    return f"{gpu_seconds / 60:.0f} GPU-minutes"
+    old = move.part or ",".join(map(str, move.gpus))
+    new = move.to_part or ",".join(map(str, move.to_gpus))
+    return f"{move.namespace}/{move.name}", move.node, old, move.to_node, new, minutes(move.cost_gpu_seconds)

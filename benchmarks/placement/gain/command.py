@@ -40,7 +40,7 @@ def ask(source: Path, seeds: int, jobs: int, *, quick: bool, node_types: NodeTyp
         shared = any(pod.shares for pod in trace.pods(workload))
         # NVIDIA's plugin, which decides in mode observe, hands out whole GPUs only.
         policies = [name for name in (QUICK if quick else NAMES) if not (shared and name == OBSERVE)]
-        # The planner moves whole GPUs, and looks at every node for each pod that finds no place.
+        # The policy moves pods with whole GPUs, and looks at every node for each pod that finds no place.
         if not shared and subject.nodes <= MOST_NODES_WITH_MOVES:
             policies.append(MOVES)
         cells = [

@@ -1,4 +1,4 @@
-"""How many pods have ended of late and given their GPUs back: from that follows how long a pod without room may wait.
+"""How many pods have ended of late and given back what they held: from that follows how long a pod without room may wait.
 
 Pods that were evicted do not count: nobody knows when the next one would have gone by itself.
 """
@@ -9,31 +9,34 @@ from collections import Counter, deque
 from typing import Final
 
 from extender.cluster.objects.gpu_pods import GpuPod, why_evicted
+from topology.request.gpu_request import Size, size_of
 
 SPAN_SECONDS: Final = 3600.0
 """What is older does not count."""
 BUCKET_SECONDS: Final = 60.0
+MOST_GIB: Final = 1024
+"""Larger shares count alike: tenants choose their sizes."""
+_NONE: Final[Size] = (0, 0, 0)
 
 
 class Departures:
-    """Ends of bound pods with whole GPUs in the last hour, by their GPUs."""
+    """Ends of bound pods in the last hour, by the size of what they held."""
 
     def __init__(self) -> None:
-        self._held: dict[str, int] = {}
-        """UID → GPUs; 0 of pods that are evicted."""
-        self._news = Counter[int]()
-        """GPUs → pods that have ended since the last call of `listen`."""
-        self._buckets: deque[tuple[float, Counter[int]]] = deque()
+        self._held: dict[str, Size] = {}
+        """By UID; of pods that are evicted `_NONE`."""
+        self._news = Counter[Size]()
+        """Size → pods that have ended since the last call of `listen`."""
+        self._buckets: deque[tuple[float, Counter[Size]]] = deque()
         """When each began, in monotonic seconds, and what it has."""
         self._since: float | None = None
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
         """Take note of the newest version of a pod; `None`: it is gone."""
-        before = self._held.pop(uid, 0)
+        before = self._held.pop(uid, _NONE)
         if pod is not None and pod.node is not None and not pod.ended:
-            gpus = 0 if pod.profile else pod.gpus or 0
-            self._held[uid] = 0 if why_evicted(pod.pod) else gpus
-        elif before:
+            self._held[uid] = _NONE if why_evicted(pod.pod) else _size(pod)
+        elif before != _NONE:
             self._news[before] += 1
 
     def listen(self, now: float) -> None:
@@ -48,12 +51,27 @@ class Departures:
         while self._buckets and now - self._buckets[0][0] > SPAN_SECONDS:
             self._buckets.popleft()
 
-    def expected_wait_seconds(self, gpus: int, now: float, usual_seconds: float) -> float:
-        """Return how long it takes until a pod with at least so many GPUs ends.
+    def expected_wait_seconds(self, size: Size, now: float, usual_seconds: float) -> float:
+        """Return how long it takes until a pod ends that holds at least as much; for MIG slices, of slices.
 
         Before anything is measured that is `usual_seconds`, which count as one more departure after that time.
         """
         since = now if self._since is None else self._since
         seconds = min(now - since, SPAN_SECONDS)
-        departures = sum(count for _, bucket in self._buckets for held, count in bucket.items() if held >= gpus)
+        gpus, slices, gib = size
+        least, ended = (
+            (gpus, slices, min(gib, MOST_GIB)),
+            (item for _, bucket in self._buckets for item in bucket.items()),
+        )
+        departures = sum(count for held, count in ended if held >= least and _has_slices(held) == bool(slices))
         return (seconds + usual_seconds) / (departures + 1)
+
+
+def _size(pod: GpuPod) -> Size:
+    gpus, slices, gib = size_of(pod.gpus or 0, pod.profile, pod.shares)
+    return gpus, slices, min(gib, MOST_GIB)
+
+
+def _has_slices(size: Size) -> bool:
+    _, slices, _ = size
+    return bool(slices)

@@ -120,8 +120,8 @@ class WaitingTurns:
     def _may_begin(self, pod: GpuPod, now: Instant, stand_ins: Container[str]) -> bool:
         """Whether a pod may get room; one with a stand-in has a node on its way."""
         return (
-            bool(pod.gpus)
-            and not (pod.profile or pod.shares or pod.uid in stand_ins)
+            bool(pod.gpus or pod.shares)
+            and pod.uid not in stand_ins
             and pod.awaits_plan
             and now.age_seconds(pod.pod.metadata.creation_timestamp) >= self.settings.after
             and self._pauses.may_begin(_key(pod), now.monotonic)

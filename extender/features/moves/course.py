@@ -13,7 +13,8 @@ from enum import StrEnum
 from itertools import chain
 
 from extender.cluster.caches.budgets import BudgetsOfPods
-from extender.cluster.candidates.holds import Held, Hold, Ranked
+from extender.cluster.candidates.holds import NOTHING, Held, Hold, Ranked
+from extender.cluster.given_back import Holders, about_to_be_whole, given_back
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
 from extender.cluster.objects.group_words import restart_group_of
@@ -215,9 +216,9 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
         return False
     priority = min(priority_of(target.pod) for target in room.plan.targets)
     before = {moved.uid: moved for moved, _ in room.plan.moves}
-    again, budgets = list[MovablePod](), BudgetsOfPods(state.budgets)
+    again, budgets, holders = list[MovablePod](), BudgetsOfPods(state.budgets), Holders()
     for pod in pods:
-        moving = movable_pod(state, pod, priority, now, budgets, jobs)
+        moving = movable_pod(state, pod, priority, now, budgets, jobs, holders)
         planned = before[pod.uid]
         if (
             not state.movable.include(pod.pod)
@@ -245,12 +246,20 @@ def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assign
 
 
 def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
-    """Yield what the pods of a plan have and will give back; GPUs that are sick by now are not free without them."""
+    """Yield what the pods of a plan have and will give back; GPUs that are sick by now are not free without them.
+
+    A GPU that the last share of the plan has left is free when the node's agent says so.
+    """
+    holders = Holders()
     for moved, _ in room.plan.moves:
         view, pod = state.views.get(moved.node), state.pods.get(moved.uid)
-        if view and (gpus := view.taken().get(moved.uid, 0) & view.fit):
+        if view is None:
+            continue
+        shared = Held(shares=moved.held.shares).touched
+        back = given_back(view, holders.of(view).get(moved.uid, NOTHING)) + about_to_be_whole(view, shared)
+        if back:
             is_there = pod is not None and not pod.ended
-            yield Leaving(moved.node, Held(gpus), HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
+            yield Leaving(moved.node, back, HostDemand.of(moved.wanted.pod) if is_there else NO_DEMAND)
 
 
 def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:

@@ -9,6 +9,7 @@ from extender.kubernetes.events import Event, PodName
 from extender.kubernetes.evictor import EVICTED
 from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.units import Assignment
+from topology.request.gpu_request import GpuRequest
 
 WAITS: Final = "GPUPodWaitsForMoves"
 GIVEN_UP: Final = "GPUPodMovesGivenUp"
@@ -33,7 +34,8 @@ def moved(pod: PodName, waiting: PodName, move: MovablePod, place: Assignment) -
     is_near = waiting.namespace == pod.namespace
     for_whom = f"{waiting.namespace}/{waiting.name}" if is_near else "a pod of another namespace"
     why = f"moved to make room for {for_whom}, cost {minutes(move.cost_gpu_seconds)}"
-    return Event(pod, EVICTED, f"{why}; GPUs of {place.node} are reserved for the next pod of its owner", "Normal")
+    reserved = f"{_what(place.request)} of {place.node} are reserved for the next pod of its owner"
+    return Event(pod, EVICTED, f"{why}; {reserved}", "Normal")
 
 
 def given_up(pod: PodName, end: MoveEnd) -> Event | None:
@@ -45,7 +47,14 @@ def given_up(pod: PodName, end: MoveEnd) -> Event | None:
 def minutes(gpu_seconds: float) -> str:
     """Return GPU-seconds in words.
 
-    >>> minutes(725.0)
-    '12 GPU-minutes'
+    >>> minutes(725.0), minutes(18.0)
+    ('12 GPU-minutes', '0.3 GPU-minutes')
     """
-    return f"{gpu_seconds / 60:.0f} GPU-minutes"
+    count = gpu_seconds / 60
+    return f"{count:.0f} GPU-minutes" if count >= 1 else f"{count:.1g} GPU-minutes"
+
+
+def _what(request: GpuRequest) -> str:
+    if request.is_share:
+        return f"{sum(request.memory_gib)} GiB of GPU memory"
+    return "MIG slices" if request.profile else "GPUs"

@@ -11,7 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from extender.cluster.caches.budgets import BudgetsOfPods
-from extender.cluster.candidates.holds import Held
+from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.given_back import Holders, given_back
 from extender.cluster.objects.constraints import is_plain
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.group_words import is_started_with_others, restart_group_of
@@ -68,7 +69,6 @@ class Stays(StrEnum):
     CONSTRAINTS = "affinity, volume claims or resource claims"
     BUDGET = "a PodDisruptionBudget that allows no eviction"
     BUDGETS = "several PodDisruptionBudgets, with which Kubernetes evicts no pod"
-    SHARES = "shares of a GPU or MIG slices"
     UNKNOWN_GPUS = "GPUs that are not its alone"
     UNFIT_GPUS = "GPUs that would not be free without it"
     UNREADABLE = "annotations that cannot be read"
@@ -124,14 +124,14 @@ def movable_pods(
         why_not: Says of a pod why it stays, if it does for a reason that the pods that wait have no part in.
 
     """
-    movable, looked_at, seen = Movable(), 0, dict[str, Stays | None]()
+    movable, looked_at, seen, holders = Movable(), 0, dict[str, Stays | None](), Holders()
 
     def judged(pod: GpuPod) -> MovablePod | Stays:
         if reason := why_not(pod):
             return reason
         if _grace_seconds(pod) > patience_seconds / 2:
             return Stays.GRACE
-        return movable_pod(state, pod, priority, now, budgets, jobs)
+        return movable_pod(state, pod, priority, now, budgets, jobs, holders)
 
     for number, view in enumerate([*state.views.values()]):
         if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
@@ -176,15 +176,20 @@ def _together(
 
 
 def movable_pod(
-    state: ClusterState, pod: GpuPod, priority: int, now: Instant, budgets: BudgetsOfPods, jobs: Jobs
+    state: ClusterState,
+    pod: GpuPod,
+    priority: int,
+    now: Instant,
+    budgets: BudgetsOfPods,
+    jobs: Jobs,
+    holders: Holders,
 ) -> MovablePod | Stays:
     """Return a bound pod as one that may move for pods of this priority, or why it stays; only Jobs that matter are read."""
     view = state.views.get(pod.node or "")
-    taken = view.taken() if view else {}
-    gpus = taken.pop(pod.uid, 0)
-    if view is None or not gpus or any(gpus & others for others in taken.values()):
+    held = holders.of(view).get(pod.uid, NOTHING) if view else NOTHING
+    if view is None or not _is_all(held, pod):
         return Stays.UNKNOWN_GPUS
-    if gpus & ~view.fit:
+    if given_back(view, held) != held:
         return Stays.UNFIT_GPUS
     if reason := _why_it_stays(state, pod, priority, budgets):
         return reason
@@ -195,8 +200,15 @@ def movable_pod(
         return Stays.UNREADABLE
     if reason := _why_its_job_keeps_it(pod, jobs, now):
         return reason
-    group = state.indexes.groups.request_of(pod.uid)
-    return MovablePod(wanted, view.name, Held(gpus), gpus.bit_count() * seconds, restart_group_of(pod.pod), group)
+    group, topology = state.indexes.groups.request_of(pod.uid), view.shape.topology_class
+    gpus = held.gpus_on(topology.node) if topology else held.touched.bit_count()
+    return MovablePod(wanted, view.name, held, gpus * seconds, restart_group_of(pod.pod), group)
+
+
+def _is_all(held: Held, pod: GpuPod) -> bool:
+    """Whether this is as much as a pod requests."""
+    gib = sum(gib for _, gib, _ in held.shares)
+    return bool(held) and (held.gpus.bit_count(), gib) == (pod.gpus or 0, sum(pod.shares))
 
 
 def is_alone(context: PodContext) -> bool:
@@ -246,8 +258,6 @@ def _grace_seconds(pod: GpuPod) -> float:
 def _why_it_stays(state: ClusterState, pod: GpuPod, priority: int, budgets: BudgetsOfPods) -> Stays | None:
     metadata = pod.pod.metadata
     owner, annotations = metadata.controller, metadata.annotations or {}
-    if pod.profile or pod.shares or not pod.gpus:
-        return Stays.SHARES
     if priority_of(pod.pod) > priority:
         return Stays.HIGHER_PRIORITY
     if owner is None or owner.kind in _OF_ONE_NODE:

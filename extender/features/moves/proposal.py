@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from extender.cluster.caches.budgets import BudgetsOfPods
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.features.moves.candidates import MOST_MEMBERS
@@ -34,8 +37,11 @@ class ProposedMove(Answer):
     node: str
     gpus: tuple[int, ...]
     """Positions of the GPUs that it has now."""
+    part: str = ""
+    """What it has of them, such as `10 GiB of GPU 3`; empty: all."""
     to_node: str
     to_gpus: tuple[int, ...]
+    to_part: str = ""
     cost_gpu_seconds: float
 
 
@@ -47,6 +53,8 @@ class ProposedPlace(Answer):
     node: str
     gpus: tuple[int, ...]
     """Positions."""
+    part: str = ""
+    """As of a move."""
 
 
 class StayingPods(Answer):
@@ -64,6 +72,8 @@ class MoveProposal(Answer):
     node: str | None = None
     """Where it would go; `None`: moving does not help."""
     gpus: tuple[int, ...] = ()
+    part: str = ""
+    """As of a move."""
     gang: tuple[ProposedPlace, ...] = ()
     """Where the pods of its gang would go, this one included; empty where it is in none."""
     moves: tuple[ProposedMove, ...] = ()
@@ -112,7 +122,7 @@ def propose(
     unit = gang or Unit.alone(PendingPod(pod.pod, context.request, tuple(context.away(state))))
     nodes, places_of = PlannedNodes(NodesOfCluster(state), on_their_way(state, now)), PlacesOfUnits(state)
     if targets := finish(place_unit(nodes, places_of(unit), unit, enters=True)):
-        return proposal.model_copy(update=_targets(pod, gang, targets))
+        return proposal.model_copy(update=_targets(state, pod, gang, targets))
     gain = unit.gpus * min(wait_seconds, MOST_WAIT_SECONDS)
     budgets = BudgetsOfPods(state.budgets)
     movable = finish(movable_pods(state, unit.priority, now, settings.patience, budgets, jobs))
@@ -122,14 +132,14 @@ def propose(
     if plan is None:
         return proposal
     worth = {"gain_gpu_seconds": gain * plan.gpus / unit.gpus}
-    return proposal.model_copy(update=_targets(pod, gang, plan.targets) | _moves(plan) | worth)
+    return proposal.model_copy(update=_targets(state, pod, gang, plan.targets) | _moves(state, plan) | worth)
 
 
 def _problem(pod: GpuPod, context: PodContext, gang: Unit | None) -> str | None:
     if pod.node is not None:
         return f"it runs on {pod.node}"
-    if not pod.gpus or pod.profile or pod.shares:
-        return "only pods that request whole GPUs get room"
+    if not (pod.gpus or pod.shares):
+        return "it requests no GPU"
     if gang is None and not is_alone(context):
         return "it is in a group, and room is made for single pods, and for gangs that wait as a whole in the queue"
     if gang and len(gang.members) > MOST_MEMBERS:
@@ -137,7 +147,7 @@ def _problem(pod: GpuPod, context: PodContext, gang: Unit | None) -> str | None:
     return None
 
 
-def _targets(pod: GpuPod, gang: Unit | None, targets: Sequence[Assignment]) -> dict[str, object]:
+def _targets(state: ClusterState, pod: GpuPod, gang: Unit | None, targets: Sequence[Assignment]) -> dict[str, object]:
     """Return where the pod goes, and its gang.
 
     The pod may have no place in an elastic gang. Then the place of the first member with one stands for it.
@@ -148,24 +158,41 @@ def _targets(pod: GpuPod, gang: Unit | None, targets: Sequence[Assignment]) -> d
             namespace=target.pod.metadata.namespace,
             name=target.pod.metadata.name,
             node=target.node,
-            gpus=target.placement.gpus,
+            **_words(state, target.node, target.held, target.placement.gpus),
         )
         for target in targets
     )
-    return {"node": own.node, "gpus": own.placement.gpus, "gang": places if gang else ()}
+    words = _words(state, own.node, own.held, own.placement.gpus)
+    return {"node": own.node, **words, "gang": places if gang else ()}
 
 
-def _moves(plan: MovePlan) -> dict[str, object]:
+def _moves(state: ClusterState, plan: MovePlan) -> dict[str, object]:
     moves = tuple(
         ProposedMove(
             namespace=place.pod.metadata.namespace,
             name=place.pod.metadata.name,
             node=moved.node,
-            gpus=members_of(moved.held.gpus),
+            **_words(state, moved.node, moved.held, members_of(moved.held.touched)),
             to_node=place.node,
-            to_gpus=place.placement.gpus,
+            **_words(state, place.node, place.held, place.placement.gpus, "to_"),
             cost_gpu_seconds=moved.cost_gpu_seconds,
         )
         for moved, place in plan.moves
     )
     return {"moves": moves, "cost_gpu_seconds": plan.cost_gpu_seconds}
+
+
+def _words(state: ClusterState, name: str, held: Held, positions: Sequence[int], prefix: str = "") -> dict[str, Any]:
+    """Return the positions of GPUs, those of slices included, and in words what is held of each if that is a part."""
+    view = state.views.get(name)
+    node = view.shape.topology_class.node if view and view.shape.topology_class else None
+    gib, gpus, parts = Counter[int](), list[int](), list[str]()
+    for position, share_gib, _ in held.shares:
+        gib[position] += share_gib
+    for position in positions:
+        mig_slice = node.slices[position - len(node)] if node and position >= len(node) else None
+        gpu = node.positions[mig_slice.gpu] if node and mig_slice else position
+        gpus.append(gpu)
+        if mig_slice or position in gib:
+            parts.append(f"{mig_slice.profile if mig_slice else f'{gib[position]} GiB'} of GPU {gpu}")
+    return {f"{prefix}gpus": tuple(dict.fromkeys(gpus)), f"{prefix}part": ", ".join(parts)}

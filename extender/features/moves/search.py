@@ -39,7 +39,7 @@ def worthwhile_plan(
     places_of = PlacesOfUnits(state)
     if (yield from state.effort.bounded_steps(_has_room(nodes, places_of, unit))):
         return None
-    largest = max(member.gpus for member in unit.members)
+    largest = max(member.request.size for member in unit.members)
     wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
     seconds = min(wait, MOST_WAIT_SECONDS)
     gain = unit.gpus * seconds

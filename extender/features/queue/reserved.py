@@ -59,7 +59,7 @@ def _assignments(
 ) -> Iterator[Assignment]:
     """Yield the places of the members that can go where GPUs are held for them, beside what is held for others.
 
-    A share might fit at once only in the room of another pod: that comes first to a GPU that a third one is still to leave.
+    Two shares may be held of a GPU that a third one is still to leave. The room that is there already is for one of them.
     """
     holds = {uid: hold for of_node in firm.values() for uid, hold in of_node.items()}
     demands = dict[str, HostDemand]()

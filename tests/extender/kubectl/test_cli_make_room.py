@@ -19,6 +19,9 @@ from benchmarks.processes.kubeconfig import write_kubeconfig
 from benchmarks.simulated.double.server import ApiServer
 from benchmarks.simulated.double.store import ObjectStore
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod, join
+from extender.features.moves.proposal import MoveProposal, ProposedMove
+from extender.kubectl import make_room
+from extender.kubectl.form import Form
 from tests.extender.plugin import BEGAN, invoke
 from topology.annotations import keys
 from topology.annotations.records import PlacementRecord, encode_placement
@@ -99,6 +102,27 @@ async def test_the_nodes_of_a_gang_are_shown_with_how_many_of_its_pods_they_get(
         nodes = ", ".join(f"{node} ({count})" for node, count in sorted(Counter(places.values()).items()))
         assert places.keys() == {"g0", "g1"} and places["g0"] == "a"
         assert f"default/g1: would fit on {nodes} with 2 pods of its gang, if these pods moved" in shown.output
+
+
+def test_parts_of_gpus_stand_where_the_numbers_of_gpus_do(capsys: pytest.CaptureFixture[str]) -> None:
+    """A share has its GiB, for the waiting pod and for the one that moves."""
+    part, to_part = "10 GiB of GPU 3", "1g.10gb of GPU 4"
+    move = ProposedMove(
+        namespace="ml",
+        name="serve",
+        node="a",
+        gpus=(3,),
+        part=part,
+        to_node="b",
+        to_gpus=(4,),
+        to_part=to_part,
+        cost_gpu_seconds=36.0,
+    )
+    where = {"node": "a", "gpus": (1,), "part": "30 GiB of GPU 1"}
+    make_room._print(MoveProposal(namespace="ml", name="w", **where, moves=(move,)), Form())
+    shown = capsys.readouterr().out
+    assert "would fit on a, 30 GiB of GPU 1, if these pods moved" in shown
+    assert all(word in shown for word in (part, to_part, "0.6 GPU-minutes"))
 
 
 async def test_a_budget_that_allows_no_eviction_keeps_the_pod_where_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from extender.features.moves.limits import MoveLimits
 from extender.features.moves.settings import MovesSettings
 from tests.extender.builders import PAIRS, at, cluster, node, pod
 from tests.extender.features.queue.queued import of_gang, read
+from tests.extender.mig import slice_pod
+from tests.extender.shares import sharer
 from topology.annotations import keys
 from topology.effort import finish
 
@@ -56,6 +58,12 @@ def test_a_plan_that_comes_true_ends_the_pauses_of_its_owner() -> None:
     turns.came_true(waiting.metadata)
     turns.in_vain(waiting.metadata, at(1000.0).monotonic)
     assert has_turn(1000.0 + PAUSE_SECONDS)
+
+
+def test_pods_that_request_shares_or_slices_have_turns_as_well() -> None:
+    """Whatever they request of GPUs."""
+    for item in (sharer("w", 10), slice_pod("w", "1g.10gb", 2)):
+        assert turn(replace(item, spec=replace(item.spec, scheduling_gates=[{"name": keys.PLAN_GATE}]))) == "w"
 
 
 def test_no_room_is_made_for_a_pod_for_which_a_node_is_on_its_way() -> None:

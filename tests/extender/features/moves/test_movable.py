@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from extender.cluster.caches.budgets import Budgets, BudgetsOfPods
 from extender.cluster.candidates.groups import Groups
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.budgets import PodDisruptionBudget
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.objects.kinds import AffinityRules, ObjectMeta, OwnerReference, Pod
@@ -27,8 +28,12 @@ from extender.features.moves.movable import (
     movable_pods,
 )
 from tests.extender.builders import PAIRS, at, budget, cluster, gpus, node, pod
+from tests.extender.mig import cut, cut_node, slice_pod
+from tests.extender.shares import share, sharing, sharing_node
 from topology.annotations import keys
+from topology.annotations.status_codec import encode_status
 from topology.effort import finish
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 LABELS = {"app": "serve"}
 GROUP = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
@@ -290,6 +295,52 @@ def test_a_pod_stays_whose_gpu_is_sick() -> None:
     seen = read(state)
     assert [moving.uid for moving in seen.pods] == ["one"]
     assert seen.stay == {Stays.UNFIT_GPUS: 1}
+
+
+def with_owner(item: Pod) -> Pod:
+    """Return the pod as one that may move, and was created ten minutes ago."""
+    annotations = {**(item.metadata.annotations or {}), keys.MOVABLE: "true"}
+    owners = [OwnerReference("its-owner", controller=True, kind="ReplicaSet", name="it")]
+    return replace(item, metadata=replace(item.metadata, annotations=annotations, owner_references=owners))
+
+
+def test_a_pod_with_a_share_moves_at_the_cost_of_its_part_of_the_gpu() -> None:
+    """Ten of 40 GiB. It holds its share alone, and not the GPU that it shares."""
+    (gpu,) = gpus("n1", 0)
+    mine, other = with_owner(sharing("mine", gpu, 10)), sharing("other", gpu, 20)
+    (moving,) = read(cluster(sharing_node(), pod("waits", 1), mine, other, budgets=[])).pods
+    assert moving.held == Held(0, ((0, 10, ""),))
+    assert moving.cost_gpu_seconds == (600 + SWITCH_SECONDS) * 10 / 40
+
+
+def test_a_pod_with_a_slice_moves_at_the_cost_of_its_part_of_the_gpu() -> None:
+    """Each of two slices is an eighth of the memory."""
+    topology = cut("n1", {0: ("1g.10gb",) * 4})
+    placed = tuple(each.uuid for each in topology.slices[:2])
+    mine = with_owner(slice_pod("mine", "1g.10gb", 2, on="n1", placed=placed, phase="Running"))
+    (moving,) = read(cluster(cut_node(topology), pod("waits", 1), mine, budgets=[])).pods
+    assert moving.held == Held(0b11 << len(topology))
+    assert moving.cost_gpu_seconds == (600 + SWITCH_SECONDS) * 2 / 8
+
+
+def test_a_pod_stays_whose_share_nobody_can_name() -> None:
+    """Its record names less than it requests."""
+    (gpu,) = gpus("n1", 0)
+    item = with_owner(sharing("mine", gpu, 10))
+    larger = replace(item, spec=sharing("x", gpu, 20).spec)
+    state = cluster(sharing_node(), pod("waits", 1), larger, budgets=[])
+    assert read(state).stay == {Stays.UNKNOWN_GPUS: 1}
+
+
+def test_a_pod_stays_whose_shared_gpu_is_sick() -> None:
+    """Nothing of it would be free."""
+    (gpu,) = gpus("n1", 0)
+    node_with_claim = sharing_node(share(gpu, "mine", 10))
+    sick = encode_status(NodeGpuStatus(2, (GpuStatus(gpu, healthy=False, share_gib=39),)))
+    annotations = {**(node_with_claim.metadata.annotations or {}), keys.STATUS: sick}
+    sick_node = replace(node_with_claim, metadata=replace(node_with_claim.metadata, annotations=annotations))
+    state = cluster(sick_node, pod("waits", 1), with_owner(sharing("mine", gpu, 10)), budgets=[])
+    assert read(state).stay == {Stays.UNFIT_GPUS: 1}
 
 
 def ending_within(seconds: int) -> Pod:

@@ -9,8 +9,10 @@ from extender.features.moves.proposal import MoveProposal, propose
 from extender.features.moves.settings import MovesSettings
 from extender.features.queue.waiting import gang_of
 from tests.extender.builders import PAIRS, at, cluster, gpus, node, pod
-from tests.extender.features.moves.test_movable import movable, pod_of
+from tests.extender.features.moves.test_movable import movable, pod_of, with_owner
 from tests.extender.features.queue.queued import of_gang, queued
+from tests.extender.mig import cut, cut_node, slice_pod
+from tests.extender.shares import sharer, sharing, sharing_node
 from topology.annotations import keys
 
 NEEDS_NVLINK = {keys.REQUIRED_AFFINITY: "nvlink"}
@@ -74,9 +76,41 @@ def test_room_for_a_part_of_an_elastic_gang_is_worth_its_part() -> None:
     assert (len(made.gang), made.gain_gpu_seconds) == (1, 7200.0)
 
 
-def test_room_is_made_for_single_pods_with_whole_gpus_that_wait() -> None:
+def test_room_is_made_for_single_pods_that_wait() -> None:
     """Others get the reason."""
     group = {keys.GROUP: "g", keys.GROUP_SIZE: "2"}
     state = fragmented(pod("member", 2, wants={**NEEDS_NVLINK, **group}))
     assert "group" in (proposed(state, "member").problem or "")
     assert "runs on a" in (proposed(state, "a0").problem or "")
+
+
+def test_shares_are_named_with_their_gpus_and_worth_their_part() -> None:
+    """A share of 10 GiB moves, at a quarter of the cost of a GPU, so that one of 30 fits for an hour."""
+    first, second, *rest = gpus("n1", *range(8))
+    full = pod("full", 6, on="n1", placed=tuple(rest), phase="Running")
+    moves = with_owner(sharing("moves", first, 10))
+    state = cluster(sharing_node(), full, moves, sharing("there", second, 20), sharer("waits", 30), budgets=[])
+    made = proposed(state)
+    assert (made.node, made.gpus, made.part, made.gain_gpu_seconds) == ("n1", (0,), "30 GiB of GPU 0", 2700.0)
+    (move,) = made.moves
+    assert (move.part, move.to_part) == ("10 GiB of GPU 0", "10 GiB of GPU 1")
+    assert move.cost_gpu_seconds == 690.0 / 4
+
+
+def test_slices_are_named_by_profile_and_gpu() -> None:
+    """The waiting pod gets one of each of two GPUs."""
+    topology = cut("n1", {2: ("1g.10gb",) * 2, 5: ("1g.10gb",) * 2})
+    other = cut("n2", {7: ("1g.10gb",)})
+    one, two, three, _ = (each.uuid for each in topology.slices)
+    stay = [
+        slice_pod(name, "1g.10gb", on="n1", placed=(uuid,), phase="Running")
+        for name, uuid in (("x", one), ("y", three))
+    ]
+    moves = with_owner(slice_pod("moves", "1g.10gb", on="n1", placed=(two,), phase="Running"))
+    state = cluster(
+        cut_node(topology), cut_node(other, "n2"), *stay, moves, slice_pod("waits", "1g.10gb", 2), budgets=[]
+    )
+    made = proposed(state)
+    assert (made.gpus, made.part) == ((2, 5), "1g.10gb of GPU 2, 1g.10gb of GPU 5")
+    (move,) = made.moves
+    assert (move.gpus, move.part, move.to_gpus, move.to_part) == ((2,), "1g.10gb of GPU 2", (7,), "1g.10gb of GPU 7")
