@@ -109,6 +109,8 @@ class Shares:
         back, shared, emptied = Counter[int](), list[SharedGpu](), 0
         for position, gib, _ in held:
             back[position] += gib
+        if not back:
+            return self, 0
         for gpu in self.shared:
             left_gib = gpu.left_gib + back[gpu.position]
             if back[gpu.position] and left_gib >= self.share_gib[gpu.position]:
