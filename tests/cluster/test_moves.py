@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from benchmarks.simulated.fleet import fleet, gpu_pod
+from benchmarks.simulated.fleet import SimulatedNode, fleet, gpu_pod, share_pod
 from extender.config.defaults import QUEUE_LEASE
 from extender.features.moves.events import WAITS
 from extender.features.moves.record import decode
@@ -317,3 +317,38 @@ def test_a_job_counts_no_failure_for_pods_that_move_and_their_next_pods_take_the
         (lease,) = cluster.api.list(LEASES, fieldSelector=f"metadata.name={QUEUE_LEASE}")
         moves = decode(lease["metadata"]["annotations"][keys.MOVES], Instant(0.0, 0.0))
         assert ({move.uid for move in moves}, bool(lease["spec"]["holderIdentity"])) == (uids[0], True)
+
+
+def test_a_share_moves_onto_a_shared_gpu_and_a_pod_gets_the_gpu_that_it_leaves(installation: Installation) -> None:
+    """No GPU is free before. The next pod of its owner has exactly the share that was reserved."""
+    gated: Json = {"schedulerName": PLAIN, "schedulingGates": [OURS], "terminationGracePeriodSeconds": 1}
+    with moving(installation) as cluster:
+
+        def serving(but_for: str = "") -> list[Json]:
+            pods = cluster.api.list(PODS, labelSelector="app=serve")
+            return [pod for pod in pods if _runs(pod) and pod["metadata"]["name"] != but_for]
+
+        cluster.join(*(SimulatedNode(name, "hgx-h100", shared_gpus=GPUS_OF_NODE) for name in ("one", "two")))
+        cluster.submit(_gated(GPUS_OF_NODE, "full"))
+        other = eventually(partial(cluster.node_of, "full"))
+        cluster.submit(_gated(GPUS_OF_NODE - 1, "stays"))
+        node = eventually(partial(cluster.node_of, "stays"))
+        labels = {"app": "serve"}
+        template = {"metadata": {"labels": labels, "annotations": MOVABLE}, "spec": share_pod("x", 10, **gated)["spec"]}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        cluster.api.post(REPLICA_SETS, {"metadata": {"name": "serve"}, "spec": spec})
+        (before,) = eventually(serving, 120)
+        name = before["metadata"]["name"]
+        gpu = cluster.placement(name).containers["main"]
+        cluster.delete("full")
+        cluster.submit(_gated(GPUS_OF_NODE - 1, "beside"))
+        assert eventually(partial(cluster.node_of, "beside")) == other
+        cluster.submit(share_pod("there", 30, nodeSelector={"kubernetes.io/hostname": other}, **gated))
+        eventually(partial(cluster.is_running, "there"), 120)
+        cluster.submit(_gated(1, "waits"))
+        assert eventually(partial(cluster.node_of, "waits"), 120) == node
+        assert cluster.placement("waits").containers["main"] == gpu
+        (after,) = eventually(partial(serving, name), 120)
+        moved = cluster.placement(after["metadata"]["name"])
+        assert (after["spec"]["nodeName"], moved.memory_gib) == (other, {"main": 10})
+        assert moved.containers["main"] == cluster.placement("there").containers["main"]
