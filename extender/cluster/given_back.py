@@ -10,6 +10,7 @@ from typing import TypeAlias
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.masks import mask_of
 from extender.cluster.node_view import NodeView
+from extender.cluster.ownership.standing import Standing
 from topology.placement.shares import HeldShare
 
 Owner: TypeAlias = str | tuple[str, str]
@@ -21,7 +22,9 @@ def held_alone(view: NodeView) -> dict[Owner, Held]:
 
     A GPU that pods share is held by none of them: it is free when all of their shares are gone.
     """
-    taken, across, once, several = view.taken(), view.taken_across(), 0, 0
+    names = _names_of_gone(view)
+    taken, across = _by_pod(view.taken(), names), _by_pod(view.taken_across(), names)
+    once = several = 0
     for gpus in taken.values():
         several |= once & gpus
         once |= gpus
@@ -57,6 +60,24 @@ def about_to_be_whole(view: NodeView, gpus: int) -> Held:
     """Return those of these GPUs that the last share has left, and that the node's agent still calls shared."""
     emptied = sum(1 << gpu.position for gpu in view.shape.shares.shared if gpu.sharing_class is None and not gpu.pods)
     return Held(gpus & emptied) if emptied else NOTHING
+
+
+def _names_of_gone(view: NodeView) -> dict[Owner, str]:
+    """Return namespace and name → UID of the pods that are gone, and have claims of which it is not proven that they are dead."""
+    names = dict[Owner, set[str]]()
+    for claim, standing in view.claims:
+        if standing in (Standing.GONE, Standing.UNSEEN):
+            names.setdefault((claim.namespace, claim.name), set()).add(claim.uid)
+    return {name: uid for name, (uid, *others) in names.items() if not others}
+
+
+def _by_pod(taken: Mapping[Owner, int], names: Mapping[Owner, str]) -> dict[Owner, int]:
+    """Return the same by UID where only a name is known of an owner, and one pod of that name has claims."""
+    by_pod = dict[Owner, int]()
+    for owner, gpus in taken.items():
+        known = names.get(owner, owner)
+        by_pod[known] = by_pod.get(known, 0) | gpus
+    return by_pod
 
 
 def _shares(view: NodeView, across: Mapping[Owner, int]) -> Mapping[Owner, list[HeldShare]]:

@@ -9,9 +9,9 @@ from extender.cluster.candidates.shape import Shape
 from extender.cluster.given_back import Holders, about_to_be_whole, given_back, held_alone
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.kinds import Node, Pod
-from tests.extender.builders import cluster, gpus, node, pod
+from tests.extender.builders import claim, cluster, gpus, node, pod
 from tests.extender.mig import cut, cut_node, slice_pod
-from tests.extender.shares import SHARE_GIB, sharer, sharing, sharing_node
+from tests.extender.shares import SHARE_GIB, share, sharer, sharing, sharing_node
 from topology.request.gpu_request import GpuRequest
 
 A, B, C = gpus("n1", 0, 1, 2)
@@ -76,6 +76,15 @@ def test_shares_of_two_classes_and_gpus_with_two_owners_are_nobodys_alone() -> N
     whole = [pod(name, 1, on="n1", placed=(B,), phase="Running") for name in ("x", "y")]
     view = view_of(sharing_node(), *whole, pod("z", 1, on="n1", placed=(C,), phase="Running"))
     assert held_alone(view) == {"x": Held(), "y": Held(), "z": Held(0b100)}
+
+
+@pytest.mark.parametrize("is_share", [False, True])
+def test_what_the_agent_saw_of_a_pod_that_is_gone_is_the_same_that_its_claims_name(is_share: bool) -> None:
+    """A report knows names only. Until it is proven that the containers have stopped, the GPU counts as held, once."""
+    claims, seen = (share(A, "gone", 10) if is_share else claim(A, "gone")), {A: {"gone": 10}} if is_share else {}
+    view = view_of(sharing_node(claims, seen=seen, whole={} if is_share else {A: "gone"}))
+    assert held_alone(view) == {"gone": Held(0, ((0, 10, ""),)) if is_share else Held(FIRST)}
+    assert after(view, "gone").free & FIRST
 
 
 def test_sick_gpus_are_held_and_not_given_back() -> None:
