@@ -134,11 +134,14 @@ class FragmentedFleet:
         return {name: count for name, wanted in self.site.wanted().items() if (count := wanted - bound[name])}
 
     def misplaced(self) -> list[str]:
-        """Return the owners of which no pod has exactly what was promised when a pod of theirs was evicted last."""
+        """Return the owners of which no pod has exactly what was promised when a pod of theirs was evicted last.
+
+        Pods that restart together may find room elsewhere while the GPUs that they come back to are not free yet.
+        """
         promised = dict[str, tuple[str, dict[str, int]]]()
         for room in self.site.moves._settling:
             for moved, place in room.plan.moves:
-                if moved.uid in room.evicted:
+                if moved.uid in room.evicted and not moved.restart_group:
                     devices = self.site.replica.state.views[place.node].devices
                     gib = Counter[str]()
                     for at, amount, _ in place.held.shares:
