@@ -40,7 +40,7 @@ class PlannedPod:
     uid: str
     request: GpuRequest
     held: Held
-    """Claims that it has there already go before."""
+    """Unless it has claims there already: these go before."""
     replaces: frozenset[str] | None = None
     """Other nodes whose claims go; `None`: all. The rest belongs to another planner, which may be opening gates of the gang."""
 

@@ -58,17 +58,17 @@ class Departures:
         """
         since = now if self._since is None else self._since
         seconds = min(now - since, SPAN_SECONDS)
-        gpus, slices, gib = size
-        least, ended = (
-            (gpus, slices, min(gib, MOST_GIB)),
-            (item for _, bucket in self._buckets for item in bucket.items()),
-        )
-        departures = sum(count for held, count in ended if held >= least and _has_slices(held) == bool(slices))
+        least, ended = _capped(size), (item for _, bucket in self._buckets for item in bucket.items())
+        departures = sum(count for held, count in ended if held >= least and _has_slices(held) == _has_slices(size))
         return (seconds + usual_seconds) / (departures + 1)
 
 
 def _size(pod: GpuPod) -> Size:
-    gpus, slices, gib = size_of(pod.gpus or 0, pod.profile, pod.shares)
+    return _capped(size_of(pod.gpus or 0, pod.profile, pod.shares))
+
+
+def _capped(size: Size) -> Size:
+    gpus, slices, gib = size
     return gpus, slices, min(gib, MOST_GIB)
 
 

@@ -95,7 +95,7 @@ class Shape:
     def only(self, held: Held) -> Shape:
         """Return the shape where nothing else is free than this, and not all of this need be."""
         free = self.free & held.gpus
-        # Nobody begins to share a free GPU while it is not known which of them are.
+        # No GPU begins to be shared while it is not known which GPUs are free.
         shares = replace(self.shares, shareable=0) if self.hidden else self.shares
         return replace(self, free=free, doubtful=self.doubtful & free, shares=shares.only(held.shares))
 
