@@ -157,7 +157,7 @@ class FleetOfParts(FragmentedFleet):
     nodes = 6
 
     def _agents(self) -> SharingAgents | None:
-        return SharingAgents(Random(f"agents {self.random.random()}"))
+        return SharingAgents(Random(f"agents {self.random.random()}"), chance_to_vanish=0.3)
 
     def _wanted(self) -> Wanted:
         return self.random.choice((1, 2, 2, gib(60), gib(70), slices(3)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from benchmarks.simulated.double.resources import PODS
+from benchmarks.simulated.double.resources import NODES, PODS
 from benchmarks.simulated.pod_life import has_ended
 from tests.extender.mig import cut
 from tests.extender.world import World
@@ -43,8 +43,11 @@ class SharingAgents:
     random: Random
     chance: float = 0.5
     """That the agent of a node reports in a round."""
+    chance_to_vanish: float = 0.0
+    """That a pod is deleted before its status says that its containers have stopped."""
     _seen: dict[str, str] = field(default_factory=dict)
     """Node → the last report, as it was made."""
+    _looks: int = 0
 
     def start(self, world: World, nodes: Iterable[str]) -> None:
         """Publish what each node has."""
@@ -64,10 +67,16 @@ class SharingAgents:
         for name, seen in self._seen.items():
             if self.random.random() < self.chance:
                 world.annotate_node(name, observed=seen)
-                self._seen[name] = _look(world, name)
+                self._looks += 1
+                self._seen[name] = _look(world, name, self._looks)
+
+    def only_they_tell(self) -> bool:
+        """Whether nothing but a report proves that the containers of the next pod that ends have stopped."""
+        return self.random.random() < self.chance_to_vanish
 
 
-def _look(world: World, node: str) -> str:
+def _look(world: World, node: str, number: int) -> str:
+    version = world.store.get(NODES, "", node)["metadata"]["resourceVersion"]
     gpus, shared = dict[str, Holder](), dict[str, list[Sharer]]()
     for pod in world.store.list(PODS).items:
         text = (pod["metadata"].get("annotations") or {}).get(keys.PLACEMENT)
@@ -81,4 +90,5 @@ def _look(world: World, node: str) -> str:
                     shared.setdefault(device, []).append(
                         Sharer("default", name, container, record.memory_gib[container])
                     )
-    return encode_observed(Observed(gpus, shared={gpu: tuple(of) for gpu, of in shared.items()}))
+    of_gpu = {gpu: tuple(of) for gpu, of in shared.items()}
+    return encode_observed(Observed(gpus, number, node_version=version, shared=of_gpu))

@@ -288,7 +288,10 @@ class MoveSite:
         for pod in self.pods():
             name, phase = pod["metadata"]["name"], pod["status"].get("phase")
             if "deletionTimestamp" in pod["metadata"] and phase != "Succeeded":
-                self.world.set_status(name, "Succeeded", "terminated")
+                if self.agents and self.agents.only_they_tell():
+                    self.world.delete(name, 0)
+                else:
+                    self.world.set_status(name, "Succeeded", "terminated")
             elif pod["spec"].get("nodeName") and phase != "Running" and phase != "Succeeded":
                 self.world.set_status(name, "Running", "running")
                 moment = datetime.fromtimestamp(self.replica.clock().wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
