@@ -162,7 +162,7 @@ class KubeletWatch:
         silicon = told_by(self._offering.silicon, plans_of(self._ledger.known).values())
         held = held_of(pods, self._known | self._gpus.sliced.keys() | self._slices, silicon)
         offers, closed = self._on_offer(held) or (before.offers, before.withheld)
-        self.last_look = Look(status, held.gpus, closed, offers, held.shared)
+        self.last_look = Look(status, held.gpus, closed, offers, held.shared, held.claimed)
         return self.last_look
 
     def _on_offer(self, held: HeldDevices) -> tuple[Offers, Mapping[str, str]] | None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agent.gpus.discovery import NodeDiscovery
 from agent.node.watch import NodeVersion
-from topology.annotations.records import Holder, Sharer
+from topology.annotations.records import ClaimUser, Holder, Sharer
 from topology.node.offers import ResourceOffer
 from topology.node.status import DevicePluginStatus
 
@@ -26,6 +26,8 @@ class Look:
     """GPU → how that plugin offers it; `None` where nobody knows yet."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU → containers that hold parts of it."""
+    claimed: tuple[ClaimUser, ...] = ()
+    """Containers that have devices by ResourceClaims."""
 
 
 class KubeletPort(Protocol):

@@ -166,12 +166,21 @@ class Publication:
 
 
 def _tellable(look: Look | None) -> Look | None:
-    """Return what can be told of a look; where nobody can be told who holds what, no pod may come to the node."""
-    if look is None or look.held is None or (not look.shared and len(look.held) <= MAX_DEVICES):
+    """Return what can be told of a look; where nobody can be told who holds what, no pod may come to the node.
+
+    Who has devices by ResourceClaims is left out first: the claims tell that such a device is held.
+    """
+    if look is None or look.held is None:
         return look
+    is_small = not look.shared and len(look.held) <= MAX_DEVICES
+    if not look.claimed and is_small:
+        return look
+    longest = Observed(look.held, _ANY_GENERATION, dict.fromkeys(look.held, 1), _ANY_VERSION, look.shared, look.claimed)
     try:
-        encode_observed(Observed(look.held, _ANY_GENERATION, dict.fromkeys(look.held, 1), _ANY_VERSION, look.shared))
+        encode_observed(longest)
     except PayloadError:
+        if look.claimed:
+            return _tellable(replace(look, claimed=()))
         plugin = replace(look.plugin, ready=False, reasons=(*look.plugin.reasons, TOO_MANY_HOLDERS))
         return replace(look, plugin=plugin, held=None, shared={})
     return look
@@ -182,7 +191,7 @@ def _observed(discovery: NodeDiscovery, look: Look | None) -> Observed | None:
     if look is None or look.held is None:
         return None
     foreign = {uuid: count for uuid, count in discovery.computing.items() if uuid not in look.held}
-    return Observed(look.held, foreign_processes=foreign, shared=look.shared)
+    return Observed(look.held, foreign_processes=foreign, shared=look.shared, claimed=look.claimed)
 
 
 def _status(status: NodeGpuStatus, look: Look | None, before: NodeGpuStatus | None) -> NodeGpuStatus:

@@ -162,12 +162,27 @@ class NodeView:
 
     @property
     def disputed(self) -> frozenset[str]:
-        """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well."""
-        if not self.dra.held:
+        """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well, or another pod uses by DRA."""
+        if not self.dra.held and not self.dra.unexplained:
             return frozenset()
-        promised = {claim.gpu for claim, standing in self.claims if standing is not Standing.FREE}
+        standing_claims = [claim for claim, standing in self.claims if standing is not Standing.FREE]
+        promised = {claim.gpu for claim in standing_claims}
         taken = promised | self.holders.keys()
-        return self.left_to_dra & (taken | self._named(self.excluded_by(taken.difference(self.devices))))
+        by_claim = self.left_to_dra & (taken | self._named(self.excluded_by(taken.difference(self.devices))))
+        owners = [(claim.gpu, (claim.namespace, claim.name)) for claim in standing_claims]
+        owners += [(gpu, (holder.namespace, holder.name)) for gpu, holder in self.holders.items()]
+        used_by_others = (
+            gpu
+            for gpu, owner in owners
+            for user in self.dra.unexplained.get(gpu, ())
+            if (user.namespace, user.name) != owner
+        )
+        return by_claim.union(used_by_others)
+
+    @property
+    def foreign(self) -> frozenset[str]:
+        """GPUs with processes that no container explains."""
+        return _foreign(self.payloads.observed.value, self.dra)
 
     def has_devices(self, uuids: Iterable[str]) -> bool:
         """Whether all of these are GPUs or slices of the node, or may be slices of an earlier cut of its GPUs."""
@@ -352,9 +367,9 @@ def derive(
     is_lost = is_ledger_lost(payloads, holdings)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
-    dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims)
-    foreign = observed.foreign_processes if observed else ()
-    closed = excluded_devices(devices, silicon, {*dra.held, *dra.tainted, *surroundings.not_owned})
+    dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
+    foreign = _foreign(observed, dra)
+    closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0
@@ -395,6 +410,11 @@ def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, 
     if not devices or device in known:
         return True
     return silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0
+
+
+def _foreign(observed: Observed | None, dra: NodeDevices) -> frozenset[str]:
+    """Return the GPUs with foreign processes: the agent cannot tell which GPU a claim's device is, and counts its processes, too."""
+    return frozenset(observed.foreign_processes if observed else ()).difference(dra.users, dra.unexplained)
 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:

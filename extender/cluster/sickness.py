@@ -54,7 +54,7 @@ def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
 
 def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:
     """Whether the agent saw the pod with the GPU: it knows pods by name, and the ledger says which one of that name."""
-    seen = (view.holders.get(gpu), *view.sharers.get(gpu, ()))
+    seen = (view.holders.get(gpu), *view.sharers.get(gpu, ()), *view.dra.users.get(gpu, ()))
     is_named = any(who is not None and (who.namespace, who.name) == held.pod.key for who in seen)
     return is_named and (held.seen or gpu in held.claimed)
 

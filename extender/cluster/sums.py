@@ -22,6 +22,7 @@ OF_NODES: Final = (
     "share_gib_left",
     "gpus_in_conflict",
     "gpus_held_by_claims",
+    "gpus_used_without_claim",
     "ledgers_broken",
 )
 """By the names of their gauges."""
@@ -90,6 +91,7 @@ def _part(view: NodeView) -> _Part:
         sum(gpu.room_gib for gpu in shared) if view.is_open else 0,
         len(view.conflicts.keys() | view.disputed),
         len(view.dra.held),
+        len(view.dra.unexplained),
         view.is_broken,
     )
     return _Part(figures, shape.topology_class)

@@ -140,7 +140,7 @@ class Views:
         name, gpus = cached.name, cached.payloads.topology.value
         is_offered = cached.node.offers(self._resource)
         by_claim = not is_offered and self._sources.claims.allocates_on(name)
-        not_owned = self._publishers.not_owned(name)
+        not_owned, observed = self._publishers.not_owned(name), cached.payloads.observed.value
         return Surroundings(
             is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
             not_owned=not_owned,
@@ -152,7 +152,7 @@ class Views:
             by_claim=by_claim,
             free_cpu_milli=self._sources.cpu.free_milli(cached.node),
             signs=cached.signs,
-            dra=self._sources.claims.on(name),
+            dra=self._sources.claims.on(name, observed.claimed if observed else ()),
             paused=cached.paused,
             set_aside=why_set_aside(cached.node, self._tolerated),
         )

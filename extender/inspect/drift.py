@@ -22,6 +22,7 @@ LEDGER_DIFFERS = (
 UNSEEN = "the node's agent has not seen all of its GPUs"
 SHARED_BY_MISTAKE = "another pod has one of its GPUs, too: delete one of the two"
 
+OTHER_DEVICES = "its containers have other DRA devices than planned: delete the pod"
 SHARED_BY_PLUGIN = (
     "the device plugin shares the GPUs that it gave: they are not the pod's alone, or fewer than it asked for"
 )
@@ -72,11 +73,14 @@ def _differences(view: NodeView) -> Iterator[Difference]:
         parts = frozenset(
             gpu for gpu, sharers in shared.items() if any((who.namespace, who.name) == pod.key for who in sharers)
         )
-        seen |= parts
+        by_claim = view.dra.seen_with(pod.key)
+        seen |= parts | by_claim
         if parts and not pod.shares:
             what = SHARED_BY_PLUGIN
         elif view.conflicts.keys() & (planned | seen | claimed.keys()):
             what = SHARED_BY_MISTAKE
+        elif planned and not by_claim <= planned:
+            what = OTHER_DEVICES
         elif pod.shares:
             what = _what_of_shares(view, held)
         else:

@@ -11,6 +11,7 @@ NO_REASON = "its agent calls it unhealthy, and does not say why"
 SLICED = "MIG is on: it is cut into slices"
 FOREIGN = "in use by a process that no container explains"
 HELD_BY_CLAIM = "held by ResourceClaim "
+UNEXPLAINED = "used as a DRA device that no ResourceClaim holds,"
 TAINTED = "tainted by its DRA driver: "
 HAS_WHOLE = "has the whole GPU"
 HAS_EARLIER = "still has a MIG slice of an earlier cut"
@@ -28,7 +29,7 @@ class Faults:
         self._gpus = gpus.uuids if gpus else ()
         self._node = gpus.topology_class.node if gpus else None
         self._status = {gpu.uuid: gpu for gpu in status.gpus} if status else {}
-        self._foreign = frozenset(observed.foreign_processes) if observed else frozenset()
+        self._foreign = view.foreign
         self._shared = observed.shared if observed else {}
         self._claimed = {claim.gpu for claim, standing in view.claims if standing is not Standing.FREE}
         self._across = _across(view)
@@ -46,6 +47,8 @@ class Faults:
             reasons.append(FOREIGN)
         if claims := view.dra.held.get(gpu):
             reasons.append(HELD_BY_CLAIM + _named(claims))
+        if users := view.dra.unexplained.get(gpu):
+            reasons.append(f"{UNEXPLAINED} by {_named(tuple(f'{user.namespace}/{user.name}' for user in users))}")
         if taint := view.dra.tainted.get(gpu):
             reasons.append(TAINTED + taint)
         if gpu in view.not_owned:

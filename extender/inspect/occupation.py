@@ -30,6 +30,7 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
     claims |= {claim.gpu: claim for claim in view.unledgered}
     observed = view.payloads.observed.value
     holders = observed.gpus if observed else {}
+    users = {gpu: of[0] for gpu, of in (*view.dra.users.items(), *view.dra.unexplained.items())}
     conflicts, left_to_dra = view.conflicts.keys() | view.disputed, view.left_to_dra
     shared = {gpu.position for gpu in view.shape.shares.shared}
     states = []
@@ -37,7 +38,7 @@ def occupations(view: NodeView, held: int) -> list[Occupation]:
         if uuid not in conflicts and (uuid in view.uses or position in shared):
             states.append(_of_shared(view, uuid))
             continue
-        owner = claims.get(uuid) or holders.get(uuid)
+        owner = claims.get(uuid) or holders.get(uuid) or users.get(uuid)
         found_there = owner is not None or uuid in left_to_dra
         state = _state(view, position, held, claimed=uuid in claims, observed=found_there)
         state = "conflict" if uuid in conflicts else state

@@ -69,7 +69,8 @@ def _freed(node: Node, keeps_claim: Callable[[Claim], bool], keeps_holder: Calla
             shared = {gpu: of for gpu, of in several.items() if of}
             kept = {gpu: holder for gpu, holder in observed.gpus.items() if keeps_holder(holder)}
             kept |= {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in shared.items()}
-            annotations[keys.OBSERVED] = encode_observed(replace(observed, gpus=kept, shared=shared))
+            claimed = tuple(filter(keeps_holder, observed.claimed))
+            annotations[keys.OBSERVED] = encode_observed(replace(observed, gpus=kept, shared=shared, claimed=claimed))
     except PayloadError:
         return node  # it is closed for that, whoever goes
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))

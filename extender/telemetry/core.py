@@ -107,6 +107,7 @@ _GAUGES: Final = {
     "preconditions_honoured": "1 if the API server respects preconditions of Bindings; 0: nothing is bound. Absent until known.",
     "budgets_known": "1 if PodDisruptionBudgets can be read; 0: preemption keeps to kube-scheduler's victims.",
     "gpus_held_by_claims": "GPUs that ResourceClaims hold, or a part of them.",
+    "gpus_used_without_claim": "GPUs that containers use as DRA devices, and no ResourceClaim holds; should be 0 after seconds.",
     "resource_claims_watched": "1 if ResourceClaims are watched; absent if the API server has none.",
     "policies_in_force": "1 if admission policies protect gputopo's annotations; absent until known.",
 }

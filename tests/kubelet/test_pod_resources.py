@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import KubeletUnavailable
+from agent.kubelet.api.podresources_pb2 import ClaimResource, ContainerResources, DynamicResource, PodResources
 from agent.kubelet.listing.pod_resources import PodResourcesClient
-from agent.plugin.pods.listed_pods import ListedPod
+from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
 from tests.extender.polling import until
 from tests.kubelet.double import KubeletDouble
 from tests.kubelet.pods import gpu_pod
@@ -34,6 +35,26 @@ async def test_kubelet_without_a_socket_is_not_called(tmp_path: Path) -> None:
         await kubelet.run(gpu_pod("p", 0))
         assert [pod.name for pod in await resources.pods(5.0)] == ["p"]
         await resources.close()
+
+
+async def test_devices_of_nvidias_driver_are_read_with_claim_and_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network driver's devices are of no concern, and kubelets before 1.31 name no driver."""
+    names = ("gpu.nvidia.com", "n1", "gpu-3"), ("nic.example.com", "n1", "nic-0"), ("", "", "")
+    resources = [
+        ClaimResource(driver_name=driver, pool_name=pool, device_name=device) for driver, pool, device in names
+    ]
+    item = DynamicResource(claim_name="p-gpus", claim_namespace="default", claim_resources=resources)
+    listed = PodResources(name="p", namespace="default", containers=[ContainerResources(name="main")])
+    listed.containers[0].dynamic_resources.append(item)
+    monkeypatch.setattr("tests.kubelet.double._PodResources._pod", lambda service, pod: listed)
+    async with KubeletDouble(tmp_path) as kubelet:
+        await kubelet.run(gpu_pod("p", 0))
+        client = PodResourcesClient(kubelet.pod_resources / "kubelet.sock", "nvidia.com/gpu")
+        (pod,) = await client.pods(5.0)
+        assert pod.containers == (ListedContainer("main", claimed=frozenset({("p-gpus", "n1", "gpu-3")})),)
+        await client.close()
 
 
 async def test_list_under_way_outlives_the_socket(tmp_path: Path) -> None:

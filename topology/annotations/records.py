@@ -135,6 +135,17 @@ class Sharer(Holder):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUser(Holder):
+    """A container that the kubelet gave devices of NVIDIA's DRA driver to; the driver's ResourceSlices name their GPUs."""
+
+    claim: str
+    """ResourceClaim of the pod's namespace."""
+    pool: str
+    devices: tuple[str, ...]
+    """Names in the pool, in order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Which container really holds which GPU."""
 
@@ -154,6 +165,11 @@ class Observed:
     """resourceVersion of the node that the agent had heard of before the look began; empty when that is not told."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU UUID → every container that holds parts of it, by namespace, name and container."""
+    claimed: tuple[ClaimUser, ...] = ()
+    """The containers that have devices by ResourceClaims, by namespace, name, container, claim and pool.
+
+    Nobody may conclude anything from a device that is missing: older agents name none, and too many are left out.
+    """
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -171,6 +187,12 @@ class _Holder(Schema):
 
 class _Sharer(_Holder):
     parts: Annotated[int, Field(ge=1, le=2**16)] = 1
+
+
+class _ClaimUser(_Holder):
+    claim: Name
+    pool: Text
+    devices: Annotated[list[Text], Field(max_length=MAX_DEVICES)]
 
 
 class _Claim(_Holder):
@@ -234,6 +256,7 @@ class _Observed(Schema):
     """Foreign processes; agents that are out there write them under this key."""
     node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
     shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_DEVICES)] = Field(default_factory=dict)
+    claimed: list[_ClaimUser] = Field(default_factory=list)
 
 
 def is_later(version: str, than: str) -> bool:
@@ -373,6 +396,11 @@ def encode_observed(observed: Observed) -> str:
             uuid: [_encode_holder(sharer) | ({"parts": sharer.parts} if sharer.parts > 1 else {}) for sharer in sharers]
             for uuid, sharers in sorted(observed.shared.items())
         }
+    if observed.claimed:
+        payload["claimed"] = [
+            _encode_holder(user) | {"claim": user.claim, "pool": user.pool, "devices": list(user.devices)}
+            for user in observed.claimed
+        ]
     return write(_Observed, payload)
 
 
@@ -390,4 +418,5 @@ def decode_observed(text: str | bytes) -> Observed:
         dict(sorted(payload.strangers.items())),
         payload.node_version,
         {uuid: tuple(Sharer(**each.model_dump()) for each in of) for uuid, of in sorted(payload.shared.items())},
+        tuple(ClaimUser(**user.model_dump() | {"devices": tuple(user.devices)}) for user in payload.claimed),
     )

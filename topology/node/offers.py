@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+DRA_DRIVER: Final = "gpu.nvidia.com"
+"""NVIDIA's DRA driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
 
 
 class OfferForm(StrEnum):

@@ -25,6 +25,7 @@ from agent.kubelet.api.podresources_pb2 import (
 from agent.kubelet.api.podresources_pb2_grpc import PodResourcesListerStub
 from agent.plugin.devices.mig import is_ours
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
+from topology.node.offers import DRA_DRIVER
 
 _RETRY_SECONDS: Final = 0.012
 _MAX_BYTES = 16 * 1024 * 1024
@@ -122,5 +123,11 @@ class PodResourcesClient:
                 held.update(map(self._named, item.device_ids))
             else:
                 elsewhere.extend(map(self._named, item.device_ids))
+        claimed = frozenset(
+            (item.claim_name, device.pool_name, device.device_name)
+            for item in container.dynamic_resources
+            for device in item.claim_resources
+            if device.driver_name == DRA_DRIVER
+        )
         cpus = frozenset(container.cpu_ids)
-        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)), cpus)
+        return ListedContainer(container.name, frozenset(held), tuple(sorted(elsewhere)), cpus, claimed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.plugin.devices.offers import gpu_of
 from agent.plugin.pods.listed_pods import ListedPod
-from topology.annotations.records import Holder, Sharer
+from topology.annotations.records import ClaimUser, Holder, Sharer
 from topology.node.silicon import Silicon
 
 
@@ -19,6 +19,8 @@ class HeldDevices:
     """GPU → its holder; of one that is held in parts the first of its sharers."""
     shared: Mapping[str, tuple[Sharer, ...]] = field(default_factory=dict)
     """GPU → the containers that hold parts of it."""
+    claimed: tuple[ClaimUser, ...] = ()
+    """The containers that have devices by ResourceClaims."""
 
 
 def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon) -> HeldDevices:
@@ -35,4 +37,13 @@ def held_of(pods: Collection[ListedPod], gpus: Collection[str], silicon: Silicon
             for gpu in sorted(set(parts).intersection(gpus)):
                 shared.setdefault(gpu, []).append(Sharer(*who, parts.count(gpu)))
     first = {gpu: Holder(of[0].namespace, of[0].name, of[0].container) for gpu, of in shared.items()}
-    return HeldDevices(first | whole, {gpu: tuple(of) for gpu, of in shared.items()})
+    return HeldDevices(first | whole, {gpu: tuple(of) for gpu, of in shared.items()}, _claim_users(pods))
+
+
+def _claim_users(pods: Collection[ListedPod]) -> tuple[ClaimUser, ...]:
+    devices_of: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for pod in pods:
+        for container in pod.containers:
+            for claim, pool, device in container.claimed:
+                devices_of.setdefault((*pod.key, container.name, claim, pool), []).append(device)
+    return tuple(ClaimUser(*user, tuple(sorted(devices))) for user, devices in sorted(devices_of.items()))

@@ -29,6 +29,8 @@ class ListedContainer:
     """Device IDs of other resources, of whatever kind."""
     cpus: frozenset[int] = frozenset()
     """That are its own."""
+    claimed: frozenset[tuple[str, str, str]] = frozenset()
+    """ResourceClaim of the pod's namespace, pool and name of each device of NVIDIA's DRA driver."""
 
 
 @dataclass(frozen=True, slots=True)

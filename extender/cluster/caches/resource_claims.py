@@ -6,7 +6,7 @@ of which nobody tells the GPU may be any of the node's. So it is told, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from extender.cluster.caches.resource_slices import Hearer, ResourceSlices
 from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
+from topology.annotations.records import ClaimUser, Holder
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -37,6 +38,21 @@ class NodeDevices:
 
     Where no feature allocates claims any more, each claim → UID of the only pod that it is reserved for.
     """
+    users: Mapping[str, tuple[ClaimUser, ...]] = field(default_factory=dict)
+    """UUID → the containers that the agent saw with the GPU, or a part of it, by claims that hold it."""
+    unexplained: Mapping[str, tuple[ClaimUser, ...]] = field(default_factory=dict)
+    """UUID → the containers that the agent saw with the GPU by claims that are gone, or do not hold it."""
+
+    def without(self, is_stale: Callable[[Holder], bool]) -> NodeDevices:
+        """Return the same without containers that have stopped since the agent's look."""
+        if not self.users and not self.unexplained:
+            return self
+        return replace(self, users=_kept(self.users, is_stale), unexplained=_kept(self.unexplained, is_stale))
+
+    def seen_with(self, pod: tuple[str, str]) -> frozenset[str]:
+        """Return the GPUs that the agent saw a pod with, by its namespace and name."""
+        seen = (*self.users.items(), *self.unexplained.items())
+        return frozenset(gpu for gpu, users in seen if any((user.namespace, user.name) == pod for user in users))
 
     def without_ours(self, claimed: Iterable[tuple[str, str]]) -> NodeDevices:
         """Return the same without what claims of ours hold for pods that the ledger names, too: `claimed` are UUIDs and UIDs."""
@@ -70,6 +86,13 @@ class _Holds:
     """UID of the pod that it is for, where we allocate it."""
     user: str = ""
     """Where no feature allocates claims any more: UID of the only pod that the claim is reserved for."""
+    looked_at: tuple[tuple[str, str, str], ...] = ()
+    """Devices that it does not hold, though its pods have them."""
+
+    @property
+    def has(self) -> tuple[tuple[str, str, str], ...]:
+        """All devices that its pods have."""
+        return *self.devices, *self.looked_at
 
 
 class ResourceClaims:
@@ -173,10 +196,14 @@ class ResourceClaims:
             self._is_heard = is_heard
             self._touch({*self.slices.nodes, *self._on})
 
-    def on(self, node: str) -> NodeDevices:
-        """Return what is to be known of a node; linear in its devices and the claims on them."""
-        uids = self._on.get(node, ())
-        if not uids and not self.slices.has(node):
+    def on(self, node: str, users: Collection[ClaimUser] = ()) -> NodeDevices:
+        """Return what is to be known of a node; linear in its devices, the claims on them, and the users.
+
+        `users` are those whom the node's agent saw with devices. Where claims and slices are not known, they prove nothing: their
+        claims may have admin access.
+        """
+        uids, users = self._on.get(node, ()), self._within_sight(users)
+        if not uids and not users and not self.slices.has(node):
             return NOTHING
         held, unmatched, pods = dict[str, set[str]](), set[tuple[str, str]](), dict[str, str]()
         for holds in (self._claims[uid] for uid in uids):
@@ -187,13 +214,38 @@ class ResourceClaims:
                         pods[holds.claim] = pod
                 else:
                     unmatched.add((holds.claim, device))
+        explained, unexplained = self._sorted(users, unmatched)
         return NodeDevices(
             {gpu: tuple(sorted(claims)) for gpu, claims in sorted(held.items())},
             tuple(sorted(unmatched)),
             self.slices.taints(node),
             is_unheard=not self._is_heard,
             pods=pods,
+            users=explained,
+            unexplained=unexplained,
         )
+
+    def _within_sight(self, users: Collection[ClaimUser]) -> Collection[ClaimUser]:
+        return [user for user in users if self.slices.has_pool(user.pool)] if self._is_heard else ()
+
+    def _sorted(
+        self, users: Collection[ClaimUser], unmatched: set[tuple[str, str]]
+    ) -> tuple[dict[str, tuple[ClaimUser, ...]], dict[str, tuple[ClaimUser, ...]]]:
+        """Return UUID → its users by claims that hold it, and by others; adds devices that may be any GPU to `unmatched`."""
+        holders = [self._claims[uid] for pool in {user.pool for user in users} for uid in self._of.get(pool, ())]
+        held = {(holds.claim, pool, device) for holds in holders for _, pool, device in holds.devices}
+        looked_at = {(holds.claim, pool, device) for holds in holders for _, pool, device in holds.looked_at}
+        explained, unexplained = dict[str, dict[ClaimUser, None]](), dict[str, dict[ClaimUser, None]]()
+        for user, device in [(each, device) for each in users for device in each.devices]:
+            name = f"{user.namespace}/{user.claim}", user.pool, device
+            if name in looked_at:
+                continue
+            if gpu := self.slices.gpu(user.pool, device):
+                of = explained if name in held else unexplained
+                of.setdefault(gpu, {})[user] = None
+            elif name not in held:
+                unmatched.add((name[0], device))
+        return _as_tuples(explained), _as_tuples(unexplained)
 
     def allocates_on(self, node: str) -> bool:
         """Whether a feature allocates claims for the node's devices."""
@@ -224,12 +276,13 @@ class ResourceClaims:
         pod = item.pod if self.allocated_here and self.allocated_here(item) and not is_over else ""
         # NVIDIA names pools after nodes.
         devices = tuple((node or result.pool, result.pool, result.device) for result in held)
+        looked_at = tuple((node or result.pool, result.pool, result.device) for result in item.looked_at)
         user = _only_user(item) if devices and self.allocated_here is None else ""
-        return _Holds(item.name, devices, pod, user) if devices or pod else None
+        return _Holds(item.name, devices, pod, user, looked_at) if devices or pod or looked_at else None
 
     def _pool_touched(self, pool: str, nodes: set[str]) -> None:
         holders = (self._claims[uid] for uid in self._of.get(pool, ()))
-        self._touch(nodes | {node for holds in holders for node, _, _ in holds.devices})
+        self._touch(nodes | {node for holds in holders for node, _, _ in holds.has})
 
     def _put(self, uid: str, after: _Holds | None) -> None:
         before = self._claims.pop(uid, None)
@@ -237,7 +290,7 @@ class ResourceClaims:
             self._claims[uid] = after
         if before == after:
             return
-        old, new = before.devices if before else (), after.devices if after else ()
+        old, new = before.has if before else (), after.has if after else ()
         for index, position in ((self._on, 0), (self._of, 1)):
             _move(index, uid, {device[position] for device in old}, {device[position] for device in new})
         self._touch({node for node, _, _ in (*old, *new)})
@@ -260,11 +313,12 @@ def _both(before: _Holds | None, after: _Holds | None) -> _Holds | None:
     """Return what a claim holds by either of two versions."""
     if before is None or after is None:
         return before or after
-    return replace(after, devices=(*before.devices, *after.devices))
+    looked_at = (*before.looked_at, *after.looked_at)
+    return replace(after, devices=(*before.devices, *after.devices), looked_at=looked_at)
 
 
 def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceClaim:
-    """Return a claim with nothing but its name and what it holds of GPUs."""
+    """Return a claim with nothing but its name and what it holds of GPUs, or looks at."""
     metadata = claim.metadata
     name = ClaimMeta(
         metadata.name,
@@ -273,7 +327,18 @@ def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceCl
         metadata.resource_version,
         owner_references=metadata.owner_references if with_owners else None,
     )
-    return ResourceClaim(name, status=claim.status if claim.held else ClaimStatus())
+    return ResourceClaim(name, status=claim.status if claim.held or claim.looked_at else ClaimStatus())
+
+
+def _as_tuples(users: Mapping[str, Iterable[ClaimUser]]) -> dict[str, tuple[ClaimUser, ...]]:
+    return {gpu: tuple(of) for gpu, of in sorted(users.items())}
+
+
+def _kept(
+    users: Mapping[str, tuple[ClaimUser, ...]], is_stale: Callable[[Holder], bool]
+) -> dict[str, tuple[ClaimUser, ...]]:
+    kept = ((gpu, tuple(user for user in of if not is_stale(user))) for gpu, of in users.items())
+    return {gpu: of for gpu, of in kept if of}
 
 
 def _pods_of(holds: _Holds | None) -> set[tuple[str, str]]:

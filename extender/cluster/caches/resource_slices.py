@@ -122,6 +122,10 @@ class ResourceSlices:
         )
         return {gpu: taint for resource_slice in newest for gpu, taint in resource_slice.taints.items()}
 
+    def has_pool(self, pool: str) -> bool:
+        """Whether anything of a pool is published."""
+        return pool in self._pools
+
     def has(self, node: str) -> bool:
         """Whether the node publishes devices."""
         return node in self._pools_on

@@ -5,15 +5,16 @@ Both are of `resource.k8s.io/v1`. Everything else in them is skipped unparsed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from extender.cluster.objects.kinds import KEEPS_AWAY, ObjectMeta, Taint
 from topology.annotations import keys
+from topology.node.offers import DRA_DRIVER
 
-DRIVER: Final = "gpu.nvidia.com"
-"""NVIDIA's driver for GPUs and their MIG devices; others of its drivers hand out no GPUs."""
+DRIVER: Final = DRA_DRIVER
 CLAIMS_PATH: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 SLICES_PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 SLICES_SELECTOR: Final = f"spec.driver={DRIVER}"
@@ -121,9 +122,18 @@ class ResourceClaim(msgspec.Struct, frozen=True):
     @property
     def held(self) -> tuple[Result, ...]:
         """The devices of NVIDIA's driver that it holds, by whomever it is reserved."""
+        return tuple(result for result in self._results if not result.admin_access)
+
+    @property
+    def looked_at(self) -> tuple[Result, ...]:
+        """The devices of that driver that it has by admin access, and does not hold."""
+        return tuple(result for result in self._results if result.admin_access)
+
+    @property
+    def _results(self) -> Iterator[Result]:
         allocation = self.status.allocation
         results = allocation.devices.results if allocation else None
-        return tuple(result for result in results or () if result.driver == DRIVER and not result.admin_access)
+        return (result for result in results or () if result.driver == DRIVER)
 
     @property
     def node(self) -> str | None:

@@ -13,7 +13,7 @@ from agent.plugin.devices.offers import SHARED
 from tests.agent.builders import discovery
 from topology.annotations import keys
 from topology.annotations.codec import decode_topology, digest
-from topology.annotations.records import Holder, Observed, Sharer, decode_observed
+from topology.annotations.records import ClaimUser, Holder, Observed, Sharer, decode_observed
 from topology.annotations.status_codec import decode_status
 from topology.node.offers import OfferForm, ResourceOffer
 from topology.node.slices import MAX_DEVICES
@@ -190,6 +190,30 @@ def test_slices_of_many_cuts_that_are_too_many_to_be_told_close_the_node() -> No
     assert decode_status(patch.annotations[keys.STATUS]).device_plugin == replace(
         plugin, ready=False, reasons=(TOO_MANY_HOLDERS,)
     )
+
+
+def users(count: int) -> tuple[ClaimUser, ...]:
+    """Return containers, each with eight devices by a claim of its own."""
+    devices = tuple(f"gpu-{minor}" for minor in range(8))
+    return tuple(
+        ClaimUser("ml", f"p{number:03}", "main", f"p{number:03}-gpus", "n1", devices) for number in range(count)
+    )
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, 2), (100, 100), (400, 0)])
+def test_devices_of_claims_are_told_unless_they_are_too_many(count: int, told: int) -> None:
+    """Any number of pods may use one claim. Then the others stand: the claim itself tells that its devices are held."""
+    node = Node()
+    node.turn(0.0)
+    plugin = DevicePluginStatus(Mode.OBSERVE, ready=True)
+    look = Look(plugin, {"GPU-0": Holder("ml", "p", "main")}, claimed=users(count))
+    patch = node.publication.patch(discovery(), 1.0, look)
+    assert patch is not None
+    observed = decode_observed(patch.annotations[keys.OBSERVED])
+    assert (observed.gpus, observed.claimed) == (look.held, users(told))
+    assert decode_status(patch.annotations[keys.STATUS]).device_plugin == plugin
+    node.publication.learned({**node.annotations, **patch.annotations}, 1.0)
+    assert node.publication.patch(discovery(), 2.0, look) is None
 
 
 def test_nothing_is_written_before_the_api_has_said_what_it_holds() -> None:

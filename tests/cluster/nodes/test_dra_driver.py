@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,15 +17,19 @@ from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.history import recorded
 from tests.cluster.installation import Installation
 from tests.cluster.nodes.agents import allow_agent_pods, enforcing, observing
-from tests.cluster.nodes.claim_churn import ClaimChurn
+from tests.cluster.nodes.claim_churn import ClaimChurn, claiming_pod
 from tests.cluster.nodes.conftest import NAMES
-from tests.cluster.nodes.dra_drivers import start_driver
+from tests.cluster.nodes.dra_drivers import DraDriver, start_driver
 from tests.cluster.nodes.node import FLAGS, GpuNode, Parts, users
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, submit, wait_running
+from tests.cluster.objects import NODES
 from tests.cluster.planned_claims import claims_planned
 from tests.cluster.polling import eventually
+from tests.extender.plugin import invoke
 from tests.manifests.rendered import SCHEDULER_NAME
+from topology.annotations import keys
+from topology.annotations.records import decode_observed
 
 MACHINES = {"n0": "hgx_h100", "n1": "dgx_a100", "n2": "dgx1v"}
 PREPARE_SECONDS = 180.0
@@ -65,6 +70,49 @@ def test_containers_get_the_gpus_that_no_claim_holds(node_cluster: GpuCluster, c
     assert node.held()["three", "main"] == held
 
 
+def seen(driver: DraDriver) -> dict[tuple[str, str], set[str]]:
+    """Return the GPUs of each container with claims, by pod and container, as the node's agent publishes them."""
+    node = driver.node.plane.admin.get(f"{NODES}/{driver.node.name}")
+    devices = dict[tuple[str, str], set[str]]()
+    for user in decode_observed(node["metadata"]["annotations"][keys.OBSERVED]).claimed:
+        assert user.pool == driver.node.name
+        devices.setdefault((user.name, user.container), set()).update(map(driver.gpu, user.devices))
+    return devices
+
+
+def shown(cluster: GpuCluster, node: GpuNode) -> dict[str, str]:
+    """Return GPU → its pod, as the plugin shows them."""
+    answer = invoke("node", node.name, "-o", "json", "--kubeconfig", str(cluster.plane.kubeconfig()))
+    return {gpu["uuid"]: gpu["pod"] for gpu in json.loads(answer.stdout)["gpus"] if gpu["pod"]}
+
+
+def test_gpus_of_a_container_whose_claim_was_removed_by_force_go_to_no_pod(
+    node_cluster: GpuCluster, classes: None, nodes: Nodes
+) -> None:
+    """Only the agent knows of them then. They are free when the container has stopped."""
+    node = nodes.one("hgx_h100")
+    enforcing(node)
+    driver = start_driver(node)
+    claim(node, "stray", 3)
+    wait_running(node_cluster, "stray", within_seconds=PREPARE_SECONDS)
+    held = {driver.gpu(device) for device in allocated(node_cluster.api)}
+    eventually(lambda: seen(driver) == {("stray", "main"): held})
+    (made,) = (item["metadata"]["name"] for item in node_cluster.api.list(CLAIMS))
+    node_cluster.api.delete(f"{CLAIMS}/{made}")
+    node_cluster.api.patch(f"{CLAIMS}/{made}", {"metadata": {"finalizers": None}})
+    eventually(lambda: node_cluster.extender.metric("gpus_used_without_claim") == 3)
+    assert shown(node_cluster, node) == dict.fromkeys(held, "default/stray")
+    submit(node, pod("rest", 5, schedulerName=SCHEDULER_NAME))
+    wait_running(node_cluster, "rest")
+    assert node.held()["rest", "main"] == set(node.machine.uuids) - held
+    submit(node, pod("three", 3, schedulerName=SCHEDULER_NAME))
+    eventually(lambda: node_cluster.why_pending("three"))
+    node_cluster.delete("stray")
+    wait_running(node_cluster, "three")
+    assert node.held()["three", "main"] == held
+    assert node_cluster.extender.metric("gpus_used_without_claim") == 0
+
+
 @pytest.fixture
 def planned(binaries: Path, parts: Parts) -> Iterator[tuple[GpuCluster, Nodes]]:
     """Start a control plane with the chart's planner and kube-scheduler alone, to which real nodes can be added."""
@@ -75,6 +123,31 @@ def planned(binaries: Path, parts: Parts) -> Iterator[tuple[GpuCluster, Nodes]]:
             yield cluster, nodes
         finally:
             nodes.stop()
+
+
+def test_the_agent_publishes_the_devices_that_were_planned(planned: tuple[GpuCluster, Nodes]) -> None:
+    """What the plan says, what the kubelet lists and what the agent publishes are the same GPUs of each container."""
+    cluster, nodes = planned
+    (node,) = nodes.start({"n0": "hgx_h100"})
+    driver = start_driver(node)
+    observing(node)
+    cluster.submit(claiming_pod("two", (2, 1), {}), claiming_pod("one", (3,), {}))
+    for name in ("two", "one"):
+        wait_running(cluster, name, within_seconds=PREPARE_SECONDS)
+    wanted = {("two", "main"): 2, ("two", "c1"): 1, ("one", "main"): 3}
+    eventually(lambda: seen(driver).keys() == wanted.keys())
+    published = seen(driver)
+    assert {container: len(gpus) for container, gpus in published.items()} == wanted
+    listed = {(name, driver.gpu(device)) for name, device in node.claimed()}
+    assert listed == {(name, gpu) for (name, _), gpus in published.items() for gpu in gpus}
+    for name in ("two", "one"):
+        assert cluster.claims("n0", name) == {gpu for owner, gpu in listed if owner == name}
+    answer = invoke("drift", "-o", "json", "--kubeconfig", str(cluster.plane.kubeconfig()))
+    assert json.loads(answer.stdout)["differences"] == []
+    assert cluster.extender.metric("gpus_used_without_claim") == 0
+    for name in ("two", "one"):
+        cluster.delete(name)
+    eventually(lambda: seen(driver) == {})
 
 
 def test_containers_get_exactly_the_planned_devices_though_the_planner_is_killed(

@@ -8,12 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from extender.cluster.candidates.openness import BY_DRA, FOR_CLAIMS_ALONE, NOT_BY_CLAIM
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
+from extender.inspect.faults import FOREIGN, Faults
+from extender.inspect.occupation import occupations
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice, waiting
 from tests.extender.builders import claim, cluster, free, gpus, node, pod
 from topology.annotations import keys
+from topology.annotations.records import ClaimUser, Observed, encode_observed
 from topology.annotations.status_codec import encode_status
 from topology.node.status import DevicePluginStatus, GpuStatus, Mode, NodeGpuStatus
 from topology.placement.verdict import Placement, Rejection
@@ -169,6 +173,70 @@ def test_without_a_feature_a_gpu_whose_claim_is_reserved_for_its_pod_has_one_own
     view = state.views["n1"]
     assert (view.disputed == {gpus("n1", 0)[0]}) == has_two_owners
     assert bool(view.disputed) == has_two_owners
+
+
+def reported(state: ClusterState, *users: ClaimUser, foreign: tuple[int, ...] = ()) -> NodeView:
+    """Let the node's agent tell whom it saw with devices, and on which GPUs processes compute; returns the node's view."""
+    known = state.views["n1"].node
+    computing = dict.fromkeys(gpus("n1", *foreign), 1)
+    text = encode_observed(Observed({}, 2, foreign_processes=computing, claimed=users))
+    annotations = {**(known.metadata.annotations or {}), keys.OBSERVED: text}
+    version = str(int(known.metadata.resource_version) + 1)
+    metadata = replace(known.metadata, annotations=annotations, resource_version=version)
+    state.nodes.changed(replace(known, metadata=metadata))
+    return state.views["n1"]
+
+
+def user(pod: str, claim: str, *devices: str) -> ClaimUser:
+    return ClaimUser("ml", pod, "main", claim, "n1", devices)
+
+
+def test_a_gpu_that_a_container_uses_and_no_claim_holds_is_not_free() -> None:
+    """Its claim was removed by force, and the container runs on. It is free when the agent does not see it any more."""
+    state = published()
+    view = reported(state, user("stray", "gone", "gpu-1", "gpu-4"))
+    assert (free(state), view.disputed) == ((0, 2, 3, 5, 6, 7), frozenset())
+    assert "used as a DRA device that no ResourceClaim holds, by ml/stray" in Faults(view).of(1)
+    assert state.sums.figures["gpus_used_without_claim"] == 2
+    reported(state)
+    assert free(state) == tuple(range(8))
+
+
+def test_a_container_of_a_pod_that_has_stopped_uses_nothing() -> None:
+    """The agent's report is older: claims are often gone before the next one."""
+    state = published()
+    state.pods.changed(pod("ended", on="n1", phase="Succeeded", terminated=True))
+    assert reported(state, user("ended", "gone", "gpu-1")).dra.unexplained == {}
+    assert free(state) == tuple(range(8))
+
+
+@pytest.mark.parametrize(("name", "is_disputed"), [("p", False), ("q", True)])
+def test_a_gpu_that_is_promised_to_a_pod_and_used_by_another_one_is_disputed(name: str, is_disputed: bool) -> None:
+    """A pod whose own claim was removed by force has one owner still."""
+    state = published(ledger=("p",))
+    state.pods.changed(pod("p", on="n1"))
+    view = reported(state, user(name, "gone", "gpu-0"))
+    assert (view.disputed == {gpus("n1", 0)[0]}) == is_disputed
+    assert (state.sums.figures["gpus_in_conflict"] == 1) == is_disputed
+
+
+def test_a_pod_is_shown_with_the_gpus_that_it_uses() -> None:
+    """Of a claim of another class nobody but the agent tells the pod."""
+    ours, theirs = made_for("p", allocated(OURS, "n1", "gpu-0")), read_claim(allocated("theirs", "n1", "gpu-2"))
+    state = published(ours, theirs, ledger=("p",))
+    view = reported(state, user("p", OURS, "gpu-0"), user("q", "theirs", "gpu-2"))
+    shown = [(gpu.state, gpu.pod, gpu.container) for gpu in occupations(view, 0)[:3]]
+    assert shown == [("claimed", "ml/p", "main"), ("free", None, None), ("unplanned", "ml/q", "main")]
+    assert view.disputed == frozenset()
+
+
+def test_processes_of_containers_with_devices_are_not_foreign() -> None:
+    """The agent cannot tell which GPU a device is, and counts them. Those on other GPUs are foreign."""
+    state = published(made_for("p", allocated(OURS, "n1", "gpu-0")), ledger=("p",))
+    view = reported(state, user("p", OURS, "gpu-0"), foreign=(0, 3))
+    assert view.foreign == {gpus("n1", 3)[0]}
+    assert (FOREIGN in Faults(view).of(0), FOREIGN in Faults(view).of(3)) == (False, True)
+    assert not view.fit >> 3 & 1 and view.fit & 1
 
 
 def test_without_a_feature_there_are_no_such_nodes() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from extender.cluster.objects.kinds import Node, Pod
 from extender.inspect import drift as words
 from extender.inspect.drift import drift
+from tests.dra import allocated
 from tests.extender.builders import claim, cluster, gpus, node, pod, running
+from tests.extender.cluster.test_nodes_by_claim import OURS, made_for, published, reported, user
 from tests.extender.plugin import plugin
 from topology.annotations.records import Holder, Observed, Sharer, encode_observed
 
@@ -76,6 +80,25 @@ def test_a_pod_whose_second_container_has_not_begun_is_told_as_seen_in_part() ->
     """Until the agent has seen all that was planned."""
     seen = node(claims=tuple(claim(gpu, "p1") for gpu in gpus("n1", 0, 1)), held=held("p1", 0))
     assert told(seen, running("p1", "n1", *gpus("n1", 0, 1))) == [("p1", (0, 1), (0, 1), (0,), words.UNSEEN)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "seen", "what"),
+    [
+        (("gpu-0", "gpu-1"), (0, 1), None),
+        (("gpu-0",), (0,), words.UNSEEN),
+        (("gpu-0", "gpu-4"), (0, 4), words.OTHER_DEVICES),
+    ],
+)
+def test_a_pod_with_other_dra_devices_than_planned_is_named(
+    devices: tuple[str, ...], seen: tuple[int, ...], what: str | None
+) -> None:
+    """The claim's allocation may have been changed under it. Its ledger stays: the claim and the agent tell what is taken."""
+    state = published(made_for("p", allocated(OURS, "n1", *devices)), ledger=("p", "p"))
+    state.pods.changed(running("p", "n1", *gpus("n1", 0, 1)))
+    reported(state, user("p", OURS, *devices))
+    differences = [(each.planned, each.claimed, each.seen, each.what) for each in drift(state).differences]
+    assert differences == ([((0, 1), (0, 1), seen, what)] if what else [])
 
 
 async def test_the_plugin_says_that_all_is_as_planned(tmp_path: Path) -> None:

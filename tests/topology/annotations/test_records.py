@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from topology.annotations.records import (
     Claim,
+    ClaimUser,
     Holder,
     Ledger,
     Observed,
@@ -177,6 +179,15 @@ def test_observation_names_all_who_share_a_gpu() -> None:
     observed = Observed({"GPU-a": Holder("ml", "one", "main")}, shared={"GPU-a": sharers})
     assert encode_observed(observed).count('"parts"') == 1
     assert decode_observed(encode_observed(observed)) == observed
+
+
+def test_observation_names_devices_of_claims_as_the_driver_does() -> None:
+    """Only the driver's ResourceSlices tell which GPU that is; what older readers know stays as it is."""
+    user = ClaimUser("ml", "train-0", "main", "train-0-gpus-x7k2p", "n1", ("gpu-0", "gpu-3"))
+    text = encode_observed(Observed({}, claimed=(user,)))
+    assert decode_observed(text) == Observed({}, claimed=(user,))
+    said = {"namespace": "ml", "name": "train-0", "container": "main", "claim": "train-0-gpus-x7k2p", "pool": "n1"}
+    assert json.loads(text) == {"v": 1, "gpus": {}, "claimed": [{**said, "devices": ["gpu-0", "gpu-3"]}]}
 
 
 def test_claim_says_when_no_other_gpu_will_do() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.plugin.pods.holders import HeldDevices, held_of
 from agent.plugin.pods.listed_pods import ListedContainer, ListedPod
-from topology.annotations.records import Holder, Sharer
+from topology.annotations.records import ClaimUser, Holder, Sharer
 from topology.node.silicon import NO_SLICES
 
 
@@ -41,6 +41,17 @@ def test_containers_and_gpus_are_told_in_their_order() -> None:
     held = held_of(pods, {gpu.partition("::")[0] for gpu in devices}, NO_SLICES)
     assert list(held.shared) == [f"GPU-{number}" for number in range(6)]
     assert [who.container for who in held.shared["GPU-0"]] == names
+
+
+def test_devices_of_claims_are_told_by_container_and_claim() -> None:
+    """In one order, as a report is written again only where something has changed. No list names their GPUs."""
+    names = tuple(f"gpu-{minor}" for minor in range(8))
+    shared = frozenset(("a", "n1", name) for name in names)
+    two = ListedContainer("two", claimed=shared | {("b", "n1", "gpu-2")})
+    one = ListedContainer("one", claimed=shared)
+    held = held_of([ListedPod("ml", "p", (two, one)), pod("none")], {"GPU-a"}, NO_SLICES)
+    users = ("one", "a", "n1", names), ("two", "a", "n1", names), ("two", "b", "n1", ("gpu-2",))
+    assert held == HeldDevices(claimed=tuple(ClaimUser("ml", "p", *user) for user in users))
 
 
 def test_whoever_has_it_whole_is_its_holder() -> None:

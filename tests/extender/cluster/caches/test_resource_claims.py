@@ -9,6 +9,7 @@ import pytest
 from extender.cluster.caches.resource_claims import NOTHING, ResourceClaims
 from extender.cluster.objects.versions import Listing
 from tests.dra import Json, allocated, gpu, mig, read_claim, read_slice, resource_slice, vfio, waiting
+from topology.annotations.records import ClaimUser
 
 WHOLE = [gpu(minor, f"GPU-{minor}") for minor in range(4)]
 
@@ -177,6 +178,54 @@ def test_taints_that_keep_pods_away_are_told_by_gpu() -> None:
     known = Known([resource_slice("n1", tainted), resource_slice("n2", WHOLE, driver="other.example.com")])
     assert known.claims.on("n1").tainted == {"GPU-0": "gpu.nvidia.com/xid=79:NoExecute"}
     assert known.claims.on("n2") is NOTHING
+
+
+def user(claim: str, *devices: str, pool: str = "n1") -> ClaimUser:
+    """Return a container that the agent saw with devices."""
+    return ClaimUser("ml", f"pod-of-{claim}", "main", claim, pool, devices)
+
+
+def test_containers_with_devices_of_their_claims_are_named_by_gpu() -> None:
+    """Only the slices tell which GPU a device is; a slice of a GPU is the GPU's."""
+    sliced = mig(2, "GPU-2", 0)
+    known = Known([resource_slice("n1", [*WHOLE, sliced])], [allocated("train", "n1", "gpu-1", sliced["name"])])
+    train = user("train", "gpu-1", sliced["name"])
+    devices = known.claims.on("n1", [train])
+    assert (devices.users, devices.unexplained) == ({"GPU-1": (train,), "GPU-2": (train,)}, {})
+    assert devices.seen_with(("ml", "pod-of-train")) == {"GPU-1", "GPU-2"}
+
+
+@pytest.mark.parametrize(
+    "claims", [[], [waiting("train")], [allocated("train", "n1", "gpu-2")], [allocated("other", "n1", "gpu-1")]]
+)
+def test_a_container_with_a_device_that_its_claim_does_not_hold_is_unexplained(claims: list[Json]) -> None:
+    """The claim is gone, was deallocated or has other devices; another claim does not explain it."""
+    known = Known([resource_slice("n1", WHOLE)], claims)
+    devices = known.claims.on("n1", [user("train", "gpu-1")])
+    assert (devices.users, devices.unexplained) == ({}, {"GPU-1": (user("train", "gpu-1"),)})
+
+
+def test_a_container_with_an_unknown_device_that_no_claim_holds_may_have_any_gpu() -> None:
+    known = Known([resource_slice("n1", WHOLE)])
+    assert known.claims.on("n1", [user("train", "gpu-9")]).unmatched == (("ml/train", "gpu-9"),)
+
+
+def test_who_looks_at_a_device_does_not_use_it() -> None:
+    """The kubelet lists devices of admin access like any others; what is kept of the claim tells the difference."""
+    known = Known([resource_slice("n1", WHOLE)], [allocated("monitor", "n1", "gpu-0", "gpu-1", admin=True)])
+    devices = known.claims.on("n1", [user("monitor", "gpu-0", "gpu-1")])
+    assert devices == known.claims.on("n1")
+    known.take(waiting("monitor"))
+    assert known.touched == ["n1"]
+    assert known.claims.on("n1", [user("monitor", "gpu-0")]).unexplained
+
+
+def test_where_claims_or_slices_are_not_known_a_container_proves_nothing() -> None:
+    """It may have admin access. Without the right to read claims a cluster would have no GPUs left where monitors run."""
+    unheard = Known([resource_slice("n1", WHOLE)])
+    unheard.claims.hear(False)
+    assert unheard.claims.on("n1", [user("train", "gpu-1")]) == unheard.claims.on("n1")
+    assert Known().claims.on("n1", [user("train", "gpu-1")]) is NOTHING
 
 
 def test_of_a_claim_without_gpus_its_name_alone_is_kept() -> None:
