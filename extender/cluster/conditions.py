@@ -35,4 +35,4 @@ def _put(names: set[str], name: str, is_one: bool) -> None:
 
 def _has_sick_gpus(view: NodeView) -> bool:
     status = view.payloads.status.value
-    return status is not None and any(gpu.sick_since is not None for gpu in status.gpus)
+    return bool(view.dra.tainted) or (status is not None and any(gpu.sick_since is not None for gpu in status.gpus))

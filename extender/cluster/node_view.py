@@ -180,6 +180,11 @@ class NodeView:
         return by_claim.union(used_by_others)
 
     @property
+    def sick(self) -> frozenset[str]:
+        """GPUs and slices that are sick or cut into slices, as the agent says, or tainted by their DRA driver."""
+        return self._named(unfit_devices(self.payloads) | self.excluded_by(self.dra.tainted))
+
+    @property
     def foreign(self) -> frozenset[str]:
         """GPUs with processes that no container explains."""
         return _foreign(self.payloads.observed.value, self.dra)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.ownership.holdings import Holding
 from extender.cluster.state import ClusterState
 
+TAINTED: Final = "tainted by its DRA driver: "
 _REASONS = 2
 """Of one GPU, that people are told."""
 
 
 @dataclass(frozen=True, slots=True)
 class SickGpu:
-    """A GPU that is unfit through itself, as its agent says."""
+    """A GPU that is unfit through itself, as its agent says, or its DRA driver."""
 
     uuid: str
     index: int
     since: int
-    """In seconds since the epoch: the same GPU that falls sick again is another case."""
+    """In seconds since the epoch: the same GPU that falls sick again is another case. 0: only its driver says so."""
     reason: str
 
 
@@ -33,7 +35,7 @@ class Stricken:
     node: str
     gpus: tuple[SickGpu, ...]
     is_certain: bool
-    """The agent saw this pod with one of them; else it is what was planned."""
+    """The agent calls one of them sick, and saw this pod with it; else it is what was planned, or what a driver says."""
 
 
 def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
@@ -44,7 +46,9 @@ def stricken_pods(state: ClusterState) -> Iterator[Stricken]:
         for held in view.holdings:
             gpus = tuple(gpu for gpu in sick if gpu.uuid in held.gpus)
             if gpus and not held.pod.ended:
-                yield Stricken(held.pod, name, gpus, any(_is_certain(view, held, gpu.uuid) for gpu in gpus))
+                yield Stricken(
+                    held.pod, name, gpus, any(gpu.since and _is_certain(view, held, gpu.uuid) for gpu in gpus)
+                )
 
 
 def companions(state: ClusterState, pod: GpuPod) -> list[GpuPod]:
@@ -61,12 +65,16 @@ def _is_certain(view: NodeView, held: Holding, gpu: str) -> bool:
 
 def _sick_gpus(view: NodeView) -> tuple[SickGpu, ...]:
     topology, status = view.payloads.topology.value, view.payloads.status.value
-    if topology is None or status is None:
+    if topology is None:
         return ()
-    node, said = topology.topology_class.node, {gpu.uuid: gpu for gpu in status.gpus}
+    node, said = topology.topology_class.node, {gpu.uuid: gpu for gpu in status.gpus} if status else {}
     whole = dict(zip(node.positions, topology.uuids, strict=True))
-    return tuple(
-        SickGpu(uuid, index, gpu.sick_since, ", ".join(gpu.reasons[:_REASONS]) or "its agent does not say why")
-        for uuid, index in zip(topology.devices, node.indexes, strict=True)
-        if (gpu := said.get(whole[index])) and gpu.sick_since is not None
-    )
+    sick = []
+    for uuid, index in zip(topology.devices, node.indexes, strict=True):
+        gpu, taint = said.get(whole[index]), view.dra.tainted.get(whole[index])
+        if gpu and gpu.sick_since is not None:
+            reason = ", ".join(gpu.reasons[:_REASONS]) or "its agent does not say why"
+            sick.append(SickGpu(uuid, index, gpu.sick_since, reason))
+        elif taint:
+            sick.append(SickGpu(uuid, index, 0, TAINTED + taint))
+    return tuple(sick)

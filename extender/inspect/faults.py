@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.cluster.node_view import NodeView
 from extender.cluster.ownership.standing import Standing
+from extender.cluster.sickness import TAINTED
 from topology.node.silicon import Excluded
 from topology.node.status import GpuStatus
 
@@ -12,7 +13,6 @@ SLICED = "MIG is on: it is cut into slices"
 FOREIGN = "in use by a process that no container explains"
 HELD_BY_CLAIM = "held by ResourceClaim "
 UNEXPLAINED = "used as a DRA device that no ResourceClaim holds,"
-TAINTED = "tainted by its DRA driver: "
 HAS_WHOLE = "has the whole GPU"
 HAS_EARLIER = "still has a MIG slice of an earlier cut"
 NOT_OWNED = "published by another node, too"

@@ -200,13 +200,15 @@ class Allocations:
         return pod is not None and pod.node is not None
 
     def _planned(self, pod: GpuPod, view: NodeView) -> _Planned | None:
-        """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have."""
+        """Return what each claim is to get; `None` where the ledger names no GPUs that these claims can have, or a sick one."""
         try:
             demand = self.demands.of(pod.pod)
         except RequestError:
             return None
         published, device_class = self.demands.inventory(view.name).gpus, self.demands.guard.device_class
         named = {claim.gpu for claim in view.claims_of(pod.uid)}
+        if not named.isdisjoint(view.sick):  # since it was planned
+            return None
         gpus = [published[uuid] for uuid in view.devices if uuid in named and uuid in published]
         devices = self.demands.alternative_on(demand, view.name, frozenset(named))
         if device_class is None or len(gpus) != len(named) or devices is None:

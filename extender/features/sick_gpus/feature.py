@@ -108,8 +108,9 @@ class SickGpus(Feature):
         self._told = recorded_before.intersection(_cases(stricken)) | recorded
 
     def _old_cases(self, stricken: list[Stricken]) -> Iterator[Case]:
+        """Yield what was told before; a driver says no time, and the API server keeps one event of a case for an hour."""
         now = self.clock().wall
-        return (case for case in _cases(stricken) if now - case[2] > TOLD_SECONDS)
+        return (case for case in _cases(stricken) if case[2] and now - case[2] > TOLD_SECONDS)
 
     def _tell_of(self, news: Stricken) -> bool:
         """Tell a pod and its group; returns whether all events are queued, else the next round tells them again."""
