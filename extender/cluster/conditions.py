@@ -14,7 +14,7 @@ class NodeConditions:
         self.amiss: set[str] = set()
         """The ledger, or a pod's record, differs from what pods hold."""
         self.in_conflict: set[str] = set()
-        """With GPUs that two live pods hold."""
+        """With GPUs that two live pods hold, or a pod and a ResourceClaim."""
         self.sick: set[str] = set()
         """With GPUs that are unfit through themselves."""
         self.unrecorded: set[str] = set()
@@ -24,7 +24,7 @@ class NodeConditions:
         """Take in what a node is now; `None` if it is gone."""
         _put(self.unsettled, name, view is not None and not view.settled)
         _put(self.amiss, name, view is not None and view.is_amiss)
-        _put(self.in_conflict, name, view is not None and bool(view.conflicts))
+        _put(self.in_conflict, name, view is not None and bool(view.conflicts or view.disputed))
         _put(self.sick, name, view is not None and _has_sick_gpus(view))
         _put(self.unrecorded, name, view is not None and view.is_unrecorded)
 

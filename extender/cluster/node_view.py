@@ -179,6 +179,16 @@ class NodeView:
         )
         return by_claim.union(used_by_others)
 
+    def owners_of(self, gpu: str) -> tuple[str, ...]:
+        """Name all who have a GPU that is not theirs alone: pods, the first of its ResourceClaims, and users of none."""
+        pods = [pod.key for pod in self.conflicts.get(gpu, ())]
+        standing_claims = (claim for claim, standing in self.claims if standing is not Standing.FREE)
+        pods += [(claim.namespace, claim.name) for claim in standing_claims if claim.gpu == gpu]
+        seen = *([self.holders[gpu]] if gpu in self.holders else []), *self.dra.unexplained.get(gpu, ())
+        pods += [(holder.namespace, holder.name) for holder in seen]
+        claims = [f"ResourceClaim {name}" for name in self.dra.held.get(gpu, ())[:1]]
+        return *dict.fromkeys(map("/".join, pods)), *claims
+
     @property
     def sick(self) -> frozenset[str]:
         """GPUs and slices that are sick or cut into slices, as the agent says, or tainted by their DRA driver."""
@@ -418,7 +428,7 @@ def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, 
 
 
 def _foreign(observed: Observed | None, dra: NodeDevices) -> frozenset[str]:
-    """Return the GPUs with foreign processes: the agent cannot tell which GPU a claim's device is, and counts its processes, too."""
+    """Return the GPUs with foreign processes; the agent counts those on devices of claims, too, as it knows no GPU of these."""
     return frozenset(observed.foreign_processes if observed else ()).difference(dra.users, dra.unexplained)
 
 

@@ -182,17 +182,18 @@ class Reconciler:
                 self.events.record(events.member_evicted(named, about, gone.pod.node or "", gone.why))
 
     def _tell_of_conflicts(self, now: float) -> None:
-        """Tell the node, and all pods that have one GPU, once that has lasted; only the node is told who they are."""
+        """Tell the node, and all pods that have or are promised one GPU, once that has lasted; only the node is told whom."""
         before, self._conflicts = self._conflicts, {}
         for name in sorted(self.state.conditions.in_conflict):
             view = self.state.views[name]
-            for gpu, pods in view.conflicts.items():
+            for gpu in sorted(view.conflicts.keys() | view.disputed):
                 since = self._conflicts[name, gpu] = before.get((name, gpu), now)
                 if now - since >= CONFLICT_SECONDS:
-                    names = [events.PodName.of(pod) for pod in pods]
-                    self.events.record(events.conflict(_named_node(view), gpu, names))
-                    for about in names:
-                        self.events.record(events.shares_gpu(about, gpu, name))
+                    claimants = (self.state.pods.get(claim.uid) for claim, _ in view.claims if claim.gpu == gpu)
+                    pods = view.conflicts.get(gpu) or [pod for pod in claimants if pod and pod.node == name]
+                    self.events.record(events.conflict(_named_node(view), gpu, view.owners_of(gpu)))
+                    for pod in pods:
+                        self.events.record(events.shares_gpu(events.PodName.of(pod), gpu, name))
 
 
 def _named_node(view: NodeView) -> events.NodeName:

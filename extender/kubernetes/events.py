@@ -161,16 +161,21 @@ def not_fenced(pod: PodName, why: str) -> Event:
     return Event(pod, NOT_FENCED, f"GPUs wait until this pod can be written to, runs or is gone: {why}", "Warning")
 
 
-def conflict(node: NodeName, gpu: str, pods: Sequence[PodName]) -> Event:
-    """Say which pods have one GPU, to those who may read what is said of nodes."""
-    names = " and ".join(f"{pod.namespace}/{pod.name}" for pod in pods)
-    return Event(node, CONFLICT, f"{gpu} is held by {names}; {_CONFLICT_ENDS}", "Warning", is_of_health=True)
+def conflict(node: NodeName, gpu: str, owners: Sequence[str]) -> Event:
+    """Say who has one GPU, to those who may read what is said of nodes."""
+    return Event(
+        node, CONFLICT, f"{gpu} is held by {' and '.join(owners)}; {_CONFLICT_ENDS}", "Warning", is_of_health=True
+    )
 
 
 def shares_gpu(pod: PodName, gpu: str, node: str) -> Event:
     """Say that others have a pod's GPU, too; not who, since they may be another tenant's."""
     return Event(
-        pod, CONFLICT, f"{gpu} of {node} is held by another pod, too; {_CONFLICT_ENDS}", "Warning", is_of_health=True
+        pod,
+        CONFLICT,
+        f"{gpu} of {node} is held by another pod or ResourceClaim, too; {_CONFLICT_ENDS}",
+        "Warning",
+        is_of_health=True,
     )
 
 

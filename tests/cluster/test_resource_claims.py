@@ -6,6 +6,7 @@ The driver is a stub: it publishes what NVIDIA's does, and no container is ever 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_a_gpu_that_kube_scheduler_gives_away_although_a_pod_has_it_is_told(clus
     claim(cluster, "by-claim", 2)
     eventually(lambda: cluster.extender.metric("gpus_in_conflict") == 2)
     assert len(cluster.claims(BOTH.name, "planned")) == 8
+    eventually(lambda: len({*map(about, cluster.events("GPUConflict"))}) == 2)
+    said = {about(event): event["message"] for event in cluster.events("GPUConflict")}
+    assert re.search(r"is held by default/planned and ResourceClaim default/by-claim-\S+;", said[BOTH.name])
+    assert "held by another pod or ResourceClaim, too" in said["planned"]
+
+
+def about(event: Json) -> str:
+    name: str = event["involvedObject"]["name"]
+    return name
 
 
 def test_without_the_right_nothing_is_read_and_nothing_breaks(installation: Installation) -> None:

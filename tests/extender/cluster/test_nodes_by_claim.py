@@ -217,6 +217,7 @@ def test_a_gpu_that_is_promised_to_a_pod_and_used_by_another_one_is_disputed(nam
     state.pods.changed(pod("p", on="n1"))
     view = reported(state, user(name, "gone", "gpu-0"))
     assert (view.disputed == {gpus("n1", 0)[0]}) == is_disputed
+    assert view.owners_of(gpus("n1", 0)[0]) == tuple(dict.fromkeys(("ml/p", f"ml/{name}")))
     assert (state.sums.figures["gpus_in_conflict"] == 1) == is_disputed
 
 
