@@ -6,7 +6,9 @@ NVIDIA's driver is a stub that publishes devices; no container is prepared. kube
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +16,10 @@ import pytest
 
 from extender.features.dra.preemption_events import NOT_PREEMPTED as PREEMPTS_NONE
 from extender.features.dra.preemption_events import PREEMPTED
+from extender.features.sick_gpus.events import SICK
 from tests.cluster.api import ApiError
 from tests.cluster.binaries import is_oldest
-from tests.cluster.claims import CLAIMS, GPUS, TEMPLATES
+from tests.cluster.claims import CLAIMS, GPUS, SLICES, TEMPLATES, published
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.gpu_cluster import GpuCluster
 from tests.cluster.objects import PODS, PRIORITIES, Json, priority_class
@@ -33,9 +36,13 @@ from tests.cluster.planned_claims import (
 )
 from tests.cluster.polling import eventually
 from tests.cluster.test_rbac import EXTENDER
+from tests.dra import gpu, resource_slice
 from tests.extender.plugin import invoke
 from tests.manifests.rendered import NAMESPACE
 from tests.world.kubelets import running_kubelets
+from topology.annotations import keys
+from topology.annotations.status_codec import encode_status
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(is_oldest(), reason="Kubernetes 1.30 has no resource.k8s.io/v1")]
 
@@ -54,6 +61,8 @@ def cluster(started: GpuCluster) -> Iterator[GpuCluster]:
     sweep_claims(started)
 
 
+QUOTAS, DEVICES = "/api/v1/namespaces/default/resourcequotas", f"{OUR_CLASS}.deviceclass.resource.k8s.io/devices"
+PLUGINS = "requests.nvidia.com/gpu"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
@@ -217,6 +226,53 @@ def test_a_pod_of_higher_priority_gets_the_devices_of_a_pod_that_it_preempts(clu
             cluster.api.delete(path)
 
 
+def test_a_sick_gpu_is_never_allocated_and_pods_that_use_it_hear_of_it(cluster: GpuCluster) -> None:
+    """Agent and driver have the same say: of eight GPUs one calls two sick, and the other taints two."""
+    node = dra_node("s")
+    uuids = [gpu.uuid for gpu in node.topology.gpus]
+    join(cluster, node)
+    fall_sick(cluster, "s", uuids[:2])
+    taint(cluster, "s", uuids, uuids[2:4], generation=2)
+    eventually(lambda: cluster.extender.metric("gpus_free") == 4)
+    cluster.submit(claiming("runs", 4))
+    eventually(lambda: cluster.is_running("runs"))
+    cluster.submit(claiming("waits", 1))
+    eventually(partial(says_why, cluster, "waits", ""))
+    assert allocations(cluster) == {"runs": ("s", frozenset(uuids[4:]))}
+    fall_sick(cluster, "s", [*uuids[:2], uuids[4]])
+    eventually(lambda: hears(cluster, "runs", "xid 79, needs a reset"))
+    taint(cluster, "s", uuids, [*uuids[2:4], uuids[5]], generation=3)
+    eventually(lambda: hears(cluster, "runs", "tainted by its DRA driver: gpu.nvidia.com/xid=94:NoSchedule"))
+    assert cluster.is_running("runs") and allocations(cluster).keys() == {"runs"}
+
+
+def test_a_quota_for_our_class_is_counted_by_kubernetes(cluster: GpuCluster) -> None:
+    """What is beyond it is refused when the claim is made, and the pod waits behind its gate until there is quota again."""
+    join(cluster, dra_node("q"))
+    controllers = cluster.plane.start_controllers("resourcequota-controller")
+    try:
+        hard = {DEVICES: "5", PLUGINS: "0"}
+        cluster.api.post(QUOTAS, {"metadata": {"name": "gpus"}, "spec": {"hard": hard}})
+        eventually(lambda: quota(cluster) == {"hard": hard, "used": {DEVICES: "0", PLUGINS: "0"}})
+        cluster.submit(claiming("within", 4))
+        eventually(lambda: cluster.is_running("within"))
+        eventually(lambda: quota(cluster)["used"] == {DEVICES: "4", PLUGINS: "0"})
+        for counts in ([2], [3, 1]):
+            claim = {"metadata": {"name": "gpus-mine"}, "spec": {"devices": {"requests": [request(*counts)]}}}
+            with pytest.raises(ApiError, match=re.escape(refusal(max(counts)))):
+                cluster.api.post(CLAIMS, claim)
+        cluster.submit(claiming("beyond", 2))
+        eventually(lambda: any(refusal(2) in item["message"] for item in cluster.events("FailedResourceClaimCreation")))
+        cluster.submit(claiming("last", 1))
+        eventually(lambda: cluster.is_running("last"))
+        assert cluster.pod("beyond")["spec"]["schedulingGates"] and not cluster.claims("q", "beyond")
+        cluster.complete("within")
+        eventually(lambda: cluster.is_running("beyond"), 120)
+    finally:
+        controllers.stop()
+        cluster.api.delete(QUOTAS)
+
+
 def test_what_cannot_be_allocated_is_refused_with_a_reason(cluster: GpuCluster) -> None:
     """Claims of NVIDIA's class are refused by the API server; what we cannot allocate, on the pod."""
     join(cluster, dra_node("a"))
@@ -261,6 +317,44 @@ def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: 
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", nvidias(), dryRun="All")
         with pytest.raises(ApiError, match="dry run only"):
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", theirs)
+
+
+def fall_sick(cluster: GpuCluster, node: str, uuids: Sequence[str]) -> None:
+    """Let the node's agent call these GPUs sick."""
+    sick = (GpuStatus(uuid, False, ("xid 79, needs a reset",), sick_since=int(time.time())) for uuid in uuids)
+    cluster.annotate(node, keys.STATUS, encode_status(NodeGpuStatus(9, tuple(sick))))
+
+
+def taint(cluster: GpuCluster, node: str, uuids: Sequence[str], tainted: Sequence[str], *, generation: int) -> None:
+    """Let the node's driver publish its GPUs anew, with a taint on these."""
+    word = {"key": "gpu.nvidia.com/xid", "value": "94", "effect": "NoSchedule"}
+    named = {published(uuids, f"gpu-{minor}"): minor for minor in range(len(uuids))}
+    devices = [gpu(named[uuid], uuid, *([word] if uuid in tainted else [])) for uuid in uuids]
+    cluster.api.post(SLICES, resource_slice(node, devices, name=f"{node}-{generation}", generation=generation))
+
+
+def hears(cluster: GpuCluster, name: str, words: str) -> bool:
+    events = cluster.events(SICK)
+    return any(event["involvedObject"]["name"] == name and words in event["message"] for event in events)
+
+
+def request(*counts: int) -> Json:
+    """Return a request for so many devices of our class, or for the first of several counts for which there is room."""
+    ways: list[Json] = [{"deviceClassName": OUR_CLASS, "count": count} for count in counts]
+    if len(ways) == 1:
+        return {"name": "gpus", "exactly": ways[0]}
+    return {"name": "gpus", "firstAvailable": [{"name": f"way-{at}", **way} for at, way in enumerate(ways)]}
+
+
+def refusal(devices: int) -> str:
+    """Return what Kubernetes says of a claim for more devices than 5 when 4 are used."""
+    return f"exceeded quota: gpus, requested: {DEVICES}={devices}, used: {DEVICES}=4, limited: {DEVICES}=5"
+
+
+def quota(cluster: GpuCluster) -> Json:
+    """Return what is allowed and used, as Kubernetes counts it."""
+    status: Json = cluster.api.get(f"{QUOTAS}/gpus").get("status", {})
+    return status
 
 
 def requests_met(cluster: GpuCluster, pod: str) -> set[str]:
