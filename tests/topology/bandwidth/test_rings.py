@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import combinations, pairwise, permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from topology.bandwidth.rings import MAX_STEPS, Widths, hamiltonian_cycles, members_of, ring_channels
+from topology.bandwidth.rings import MAX_STEPS, Meter, Widths, hamiltonian_cycles, members_of, ring_channels
 
 DGX_1V = {
     (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,
@@ -63,18 +63,25 @@ def test_packing_equals_brute_force(links: list[list[int]]) -> None:
     assert ring_channels(links, (1 << len(links)) - 1) == channels_by_brute_force(links)
 
 
-WHOLE = 1_000_000
-"""Steps; far more than any of these needs."""
+MOST_STEPS = 100_000
+"""Of a search that is compared; one random example in a hundred needs more."""
+
+
+def all_channels(links: list[list[int]]) -> int:
+    """Return the channels over all vertices; drop the example if the search does not come to its end."""
+    meter = Meter()
+    channels = ring_channels(links, (1 << len(links)) - 1, MOST_STEPS, meter)
+    assume(meter.steps < MOST_STEPS)
+    return channels
 
 
 @given(link_matrices(max_vertices=6, max_links=3), st.data())
 def test_removing_a_link_never_adds_a_channel(links: list[list[int]], data: st.DataObject) -> None:
-    """The packing is monotone in every single link, where the search comes to its end; one of these needed 5,000 steps."""
+    """The packing is monotone in every single link, where the search comes to its end."""
     i, j = data.draw(st.sampled_from(list(combinations(range(len(links)), 2))))
     fewer = [row.copy() for row in links]
     fewer[i][j] = fewer[j][i] = max(links[i][j] - 1, 0)
-    everyone = (1 << len(links)) - 1
-    assert ring_channels(fewer, everyone, WHOLE) <= ring_channels(links, everyone, WHOLE)
+    assert all_channels(fewer) <= all_channels(links)
 
 
 def test_eight_gpus_of_a_dgx_1v_carry_six_channels() -> None:
