@@ -157,7 +157,7 @@ async def _measure(
         shape.pods,
         nodes,
         round(seconds, 2),
-        round(shape.gangs / seconds, 3),
+        round(shape.gangs / seconds, 5),
         round(shape.all_pods / seconds, 1),
         round(max(max(of_gang) - min(of_gang) for of_gang in times), 2),
         round(load, 1),
