@@ -92,6 +92,8 @@ class Fleet:
         """ReplicaSets that are to have a pod."""
         for name in {*names} - {*self.pods()}:
             self._remove(name)
+        # One that still waits would take GPUs that become free, and leave them a moment later.
+        eventually(lambda: not self.waiting(), 120)
         for node in [f"hgx-h100-{number}" for number in range(NODES)]:
             self._fragment(node, self.random.randint(1, 3))
         eventually(lambda: not self.leaving() and self.pods().keys() == self._left and not self.waiting(), 120)
