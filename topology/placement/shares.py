@@ -93,11 +93,14 @@ class Shares:
 
     def beside(self, gpus: int, held: Iterable[HeldShare]) -> Shares:
         """Return what is left beside GPUs and shares that are meant for others; where there is no room for one, nothing is."""
-        left = self.among(~gpus) if gpus else self
+        left, on_gpus = self.among(~gpus) if gpus else self, dict[tuple[int, str], list[int]]()
         for position, gib, sharing_class in held:
-            if left.room_gib(position, sharing_class) >= gib:
-                left = left.taken(position, gib, sharing_class)
-            else:
+            on_gpus.setdefault((position, sharing_class), []).append(gib)
+        for (position, sharing_class), sizes in on_gpus.items():
+            room_gib, gib = left.room_gib(position, sharing_class), sum(sizes)
+            if room_gib:
+                left = left.taken(position, gib, sharing_class, len(sizes))
+            if room_gib < gib:
                 left = left.among(~(1 << position))
         return left
 

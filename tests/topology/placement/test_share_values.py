@@ -61,3 +61,14 @@ def test_what_is_meant_for_others_is_not_left() -> None:
     assert MIXED.beside(0, [(0, 5, "dev")]) == MIXED.among(0b1110) == MIXED.beside(0, [(0, 1, "")])
     begun = FREE.beside(0, [(1, 5, "dev")])
     assert begun == Shares(SIZES, (SharedGpu(1, 15, "dev", 1),), shareable=0b0100, more=1)
+
+
+def test_several_shares_of_one_gpu_are_counted_together() -> None:
+    """As if one came after the other; where they have no room together, another GPU counts as shared all the same."""
+    many = [(1, 3, "dev"), (2, 5, ""), (1, 4, "dev")]
+    one_by_one = FREE
+    for held in many:
+        one_by_one = one_by_one.beside(0, [held])
+    assert FREE.beside(0, many) == one_by_one
+    assert FREE.beside(0, [(1, 15, ""), (1, 6, "")]) == Shares(SIZES, (), shareable=0b0100, more=1)
+    assert FREE.beside(0, [(1, 3, "dev"), (1, 3, "prod")]) == Shares(SIZES, (), shareable=0b0100, more=1)
