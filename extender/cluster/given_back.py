@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.masks import mask_of
-from extender.cluster.node_view import NodeView
+from extender.cluster.node_view import NodeView, Owner
 from extender.cluster.ownership.standing import Standing
 from topology.placement.shares import HeldShare
-
-Owner: TypeAlias = str | tuple[str, str]
-"""The UID of a pod; of one whom only the agent saw its namespace and name."""
 
 
 def held_alone(view: NodeView) -> dict[Owner, Held]:
@@ -23,7 +19,7 @@ def held_alone(view: NodeView) -> dict[Owner, Held]:
     A GPU that pods share is held by none of them: it is free when all of their shares are gone.
     """
     names = _names_of_gone(view)
-    taken, across = _by_pod(view.taken(), names), _by_pod(view.taken_across(), names)
+    taken, across = (_by_pod(kept, names) for kept in view.taken_and_across())
     once = several = 0
     for gpus in taken.values():
         several |= once & gpus
@@ -71,8 +67,10 @@ def _names_of_gone(view: NodeView) -> dict[Owner, str]:
     return {name: uid for name, (uid, *others) in names.items() if not others}
 
 
-def _by_pod(taken: Mapping[Owner, int], names: Mapping[Owner, str]) -> dict[Owner, int]:
+def _by_pod(taken: Mapping[Owner, int], names: Mapping[Owner, str]) -> Mapping[Owner, int]:
     """Return the same by UID where only a name is known of an owner, and one pod of that name has claims."""
+    if not names:
+        return taken
     by_pod = dict[Owner, int]()
     for owner, gpus in taken.items():
         known = names.get(owner, owner)
@@ -89,12 +87,12 @@ def _shares(view: NodeView, across: Mapping[Owner, int]) -> Mapping[Owner, list[
         excluded |= gpus
     positions = {uuid: position for position, uuid in enumerate(view.uuids) if not excluded >> position & 1}
     for gpu in positions.keys() & view.uses.keys():
-        use = view.uses[gpu]
-        if use.sharing_class is None:
+        takers, sharing_class = view.uses[gpu].takers, view.uses[gpu].sharing_class
+        if sharing_class is None:
             continue
-        for taker in use.takers:
+        for taker in takers:
             owner = taker.uid or (taker.namespace, taker.name)
-            shares[owner].append((positions[gpu], taker.memory_gib or 0, use.sharing_class))
+            shares[owner].append((positions[gpu], taker.memory_gib or 0, sharing_class))
     for of_owner in shares.values():
         of_owner.sort()
     return shares

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from extender.cluster.caches.publishers import recorded_gpus
 from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
@@ -49,6 +50,11 @@ from topology.placement.rails import NO_RAILS, Rails
 from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 from topology.value.fragmentation import DemandProfile
+
+Owner: TypeAlias = str | tuple[str, str]
+"""The UID of a pod; of one whom only the agent saw its namespace and name."""
+_Devices: TypeAlias = dict[Owner, set[str]]
+_Masks: TypeAlias = dict[Owner, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,29 +275,37 @@ class NodeView:
             return self._for_shares(uid, held_for_others).how_many_fit(request)[0]
         return self._beside(uid, held_for_others).how_many_fit(request)[0]
 
-    def taken(self) -> dict[str | tuple[str, str], int]:
+    def taken(self) -> _Masks:
         """Return who keeps which GPUs from being free, by UID; whom only the agent saw, by namespace and name.
 
         A GPU may be kept by several. Linear in GPUs, claims and pods.
         """
+        return self._taken_by(self._devices_by_owner())
+
+    def taken_across(self) -> _Masks:
+        """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
+        return self._across_by(self._devices_by_owner())
+
+    def taken_and_across(self) -> tuple[_Masks, _Masks]:
+        """Return both; cheaper than one after the other."""
+        owners = self._devices_by_owner()
+        return self._taken_by(owners), self._across_by(owners)
+
+    def _taken_by(self, owners: _Devices) -> _Masks:
         gpus, taken = self.payloads.topology.value, {}
-        for owner, devices in self._taken().items():
+        for owner, devices in owners.items():
             taken[owner] = self.excluded_by(devices)
             if gpus and self.plugin_chooses:
                 across = excluded_across(self.devices, self.silicon, devices)
                 taken[owner] |= chosen_blindly(gpus, across & self.fit) if across else 0
         return taken
 
-    def taken_across(self) -> dict[str | tuple[str, str], int]:
-        """Return the same of those GPUs alone that somebody keeps without having them, or shares of them."""
-        return {
-            owner: across
-            for owner, devices in self._taken().items()
-            if (across := excluded_across(self.devices, self.silicon, devices))
-        }
+    def _across_by(self, owners: _Devices) -> _Masks:
+        masks = ((owner, excluded_across(self.devices, self.silicon, devices)) for owner, devices in owners.items())
+        return {owner: across for owner, across in masks if across}
 
-    def _taken(self) -> dict[str | tuple[str, str], set[str]]:
-        owners: dict[str | tuple[str, str], set[str]] = {}
+    def _devices_by_owner(self) -> _Devices:
+        owners: _Devices = {}
         for claim, standing in self.claims:
             if standing is not Standing.FREE:
                 owners.setdefault(claim.uid, set()).add(claim.gpu)

@@ -16,7 +16,7 @@ from heapq import nsmallest
 from itertools import chain, combinations
 from typing import Final
 
-from extender.cluster.candidates.holds import NOTHING, Held
+from extender.cluster.candidates.holds import Held
 from extender.planning.gangs import Places, place_unit
 from extender.planning.leaving import Leaving, after
 from extender.planning.planned_nodes import HostDemand, PlannedNodes
@@ -382,4 +382,4 @@ def _largest(pods: _Together) -> Size:
 
 
 def _held(pods: Iterable[MovablePod], node: str) -> Held:
-    return sum((pod.held for pod in pods if pod.node == node), NOTHING)
+    return Held.all_of(pod.held for pod in pods if pod.node == node)

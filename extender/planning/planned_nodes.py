@@ -118,10 +118,13 @@ class PlannedNodes:
         """
         later = PlannedNodes(self._nodes, {})
         later._released = released if given_back else {}
-        shapes = {name: shape for name in given_back if (shape := self._shape_of(name))}
-        later._later = {name: shape.after(given_back[name]) for name, shape in shapes.items()}
         later._taken = dict(self._taken)
-        yield from later._file_all({*later._later, *later._taken})
+        shapes = {name: shape for name in given_back if (shape := self._shape_of(name))}
+        for number, (name, shape) in enumerate(shapes.items()):
+            if number % FILED_AT_ONCE == 0:
+                yield
+            later._later[name] = shape.after(given_back[name])
+        yield from later._file_all({*shapes, *later._taken})
         return later
 
     def place(

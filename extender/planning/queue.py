@@ -181,7 +181,7 @@ def nodes_without(state: ClusterState, now: Instant, kept: Mapping[str, Held], o
     """
     taken, firm = on_their_way(state, now, own), state.holds.firm(now.monotonic)
     for node, held in kept.items():
-        ours = sum((hold.held for key, hold in firm.get(node, {}).items() if key in own), NOTHING).touched
+        ours = Held.all_of(hold.held for key, hold in firm.get(node, {}).items() if key in own).touched
         shares = tuple(share for share in held.shares if not ours >> share[0] & 1)
         taken[node] = taken.get(node, NOTHING) + Held(held.gpus & ~ours, shares)
     return PlannedNodes(NodesOfCluster(state), taken)

@@ -7,9 +7,11 @@ count first that hold the fewest GPUs of what the gang needs. A pod may have kep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import inf
+from typing import Final
 
 from extender.cluster.candidates.holds import NOTHING, Held
 from extender.planning.gangs import Places, place_unit
@@ -17,6 +19,9 @@ from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.units import Assignment, Unit
 from topology.effort import Search
 from topology.request.domains import Domain
+
+ADDED_AT_ONCE: Final = 1024
+"""Pods, in one step: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,13 @@ def reserve(nodes: PlannedNodes, places: Places, unit: Unit, running: Sequence[R
     The least number of pods have to end, in the order in which they are expected to. Finding it takes a search for each
     doubling of their number.
     """
-    ending = _in_order(unit, places, running)
+    ending = yield from _in_order(unit, places, running)
     soonest: tuple[int, tuple[Assignment, ...]] | None = None
     low, high = 0, len(ending)
     while low <= high:
         middle = high if soonest is None else (low + high) // 2
-        later = yield from nodes.later(_given_back(ending[:middle]))
+        given_back = yield from _given_back(islice(ending, middle))
+        later = yield from nodes.later(given_back)
         assignments = yield from place_unit(later, places, unit, enters=True)
         if assignments:
             soonest, high = (middle, assignments), middle - 1
@@ -87,26 +93,41 @@ def reserve(nodes: PlannedNodes, places: Places, unit: Unit, running: Sequence[R
     return Reservation(unit.key, unit.namespace, assignments, None if ready_at == inf else ready_at)
 
 
-def _in_order(unit: Unit, places: Places, running: Sequence[Running]) -> list[Running]:
+def _in_order(unit: Unit, places: Places, running: Sequence[Running]) -> Search[list[Running]]:
     """Return the pods on a unit's nodes: first those whose end is known, then by what their domain and their node give back."""
-    here = [pod for pod in running if pod.node in places]
-    unknown = [pod for pod in here if pod.ends_at is None]
     level = unit.group.level if unit.group and unit.group.required else None
+    expected, unknown = list[Running](), dict[str, list[Running]]()
     by_node, by_domain = Counter[str](), Counter[Domain | None]()
-    for pod in unknown:
-        by_node[pod.node] += pod.held.touched.bit_count()
-        by_domain[places[pod.node].domain(level) if level else None] += pod.held.touched.bit_count()
-    expected = sorted((pod for pod in here if pod.ends_at is not None), key=lambda pod: (pod.ends_at, pod.node))
+    for number, pod in enumerate(running):
+        if number % ADDED_AT_ONCE == ADDED_AT_ONCE - 1:
+            yield
+        if pod.node not in places:
+            continue
+        if pod.ends_at is not None:
+            expected.append(pod)
+            continue
+        gpus = pod.held.touched.bit_count()
+        unknown.setdefault(pod.node, []).append(pod)
+        by_node[pod.node] += gpus
+        by_domain[places[pod.node].domain(level) if level else None] += gpus
+    yield
 
-    def cost(pod: Running) -> tuple[int, str, int, str]:
-        domain = places[pod.node].domain(level) if level else None
-        return by_domain[domain], str(domain), by_node[pod.node], pod.node
+    def cost(node: str) -> tuple[int, str, int, str]:
+        domain = places[node].domain(level) if level else None
+        return by_domain[domain], str(domain), by_node[node], node
 
-    return expected + sorted(unknown, key=cost)
+    nodes = sorted(unknown, key=cost)  # a sort of all pods would be one long step
+    yield
+    expected.sort(key=lambda pod: (pod.ends_at, pod.node))
+    yield
+    return [*expected, *chain.from_iterable(unknown[node] for node in nodes)]
 
 
-def _given_back(running: Sequence[Running]) -> Mapping[str, Held]:
+def _given_back(running: Iterable[Running]) -> Search[Mapping[str, Held]]:
+    """Add up what these pods hold, by node."""
     given_back = dict[str, Held]()
-    for pod in running:
+    for number, pod in enumerate(running):
+        if number % ADDED_AT_ONCE == ADDED_AT_ONCE - 1:
+            yield
         given_back[pod.node] = given_back.get(pod.node, NOTHING) + pod.held
     return given_back

@@ -48,6 +48,15 @@ class Held:
             return cls(shares=_shares_of(placement, request))
         return cls(sum(1 << position for position in placement.gpus))
 
+    @classmethod
+    def all_of(cls, parts: Iterable[Held]) -> Held:
+        """Return all of these together; linear, which repeated additions are not."""
+        gpus, shares = 0, list[HeldShare]()
+        for part in parts:
+            gpus |= part.gpus
+            shares += part.shares
+        return cls(gpus, tuple(shares))
+
     def gpus_on(self, node: NodeTopology) -> float:
         """Return how many of a node's GPUs that is; slices and shares are parts by memory, where the GPU's is known."""
         parts, known = parts_of_gpus(node.slices), len(node)

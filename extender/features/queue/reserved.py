@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from extender.cluster.candidates.holds import NOTHING, Held, Hold
+from extender.cluster.candidates.holds import Held, Hold
 from extender.cluster.state import ClusterState
 from extender.features.queue.waiting import QueuedPods
 from extender.kit.clock import Instant
@@ -35,10 +35,8 @@ def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iter
 
 def held_for_others(state: ClusterState, uid: str, node: str, firm: Mapping[str, Mapping[str, Hold]]) -> Held:
     """Return what of these holds, by node and UID, is held on a node for other pods; of pods with claims there these count."""
-    others = (
-        hold.held for owner, hold in firm.get(node, {}).items() if owner != uid and node not in state.claimed_on(owner)
-    )
-    return sum(others, NOTHING)
+    there = firm.get(node, {}).items()
+    return Held.all_of(hold.held for owner, hold in there if owner != uid and node not in state.claimed_on(owner))
 
 
 def _is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:

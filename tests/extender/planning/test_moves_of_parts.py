@@ -149,17 +149,14 @@ def test_a_plan_holds_until_somebody_takes_what_it_promised_of_a_gpu() -> None:
 
 
 def test_what_a_pod_gives_back_counts_once_though_it_leaves_while_a_plan_is_checked() -> None:
-    """The share of a pod that comes in its place is as large."""
-    state = two_nodes(on("x", "a", 0, 10), on("f", "a", 1, 39), on("y", "b", 0, 20), on("v", "b", 1, 39))
+    """Else the GPU would count as whole that another pod still shares."""
+    state = two_nodes(on("x", "a", 0, 20), on("y", "a", 0, 10), on("f", "a", 1, 39))
     (x,) = movable(state, "x")
     steps = planned_nodes(state).later({"a": x.held})
     next(steps)
-    state.pods.deleted(on("x", "a", 0, 10))
-    state.pods.changed(on("new", "a", 0, 10))
-    later = finish(steps)
-    assert later.place_on(pod("w", 1), GpuRequest.plain(1), "a", Held(0b1)) is not None
-    again = finish(planned_nodes(state).later({}))
-    assert again.place_on(pod("w", 1), GpuRequest.plain(1), "a", Held(0b1)) is None
+    state.pods.deleted(on("x", "a", 0, 20))
+    assert held_alone(state.views["a"]).keys().isdisjoint({"x"})
+    assert finish(steps).place_on(pod("w", 1), GpuRequest.plain(1), "a", Held(0b1)) is None
 
 
 def test_a_slice_moves_so_that_a_pod_with_two_has_both_on_one_node() -> None:
