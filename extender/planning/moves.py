@@ -201,21 +201,31 @@ def _by_node(
     nodes: PlannedNodes, movable: Iterable[MovablePod], waiting: PendingPod, among: Container[str] | None
 ) -> Search[dict[str, list[_Together]]]:
     """Return the pods that are smaller than the waiting one, on the nodes where what they hold may serve it."""
-    size = waiting.request.size
+    size, looked_at = waiting.request.size, 0
     together, by_node = dict[str, list[MovablePod]](), dict[str, list[_Together]]()
+    worth = dict[tuple[str, int], tuple[int, int]]()
+    """By node, and how many pods may leave a GPU."""
     for number, pod in enumerate(movable):
         if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
             yield
         together.setdefault(pod.moves_as, []).append(pod)
-    for number, pods in enumerate(map(tuple, together.values())):
-        if number % GROUPED_AT_ONCE == GROUPED_AT_ONCE - 1:
+    for pods in map(tuple, together.values()):
+        looked_at += len(pods)
+        if looked_at >= GROUPED_AT_ONCE:
+            looked_at = 0
             yield
-        if all(pod.wanted.request.size < size for pod in pods):
-            for node in dict.fromkeys(pod.node for pod in pods):
-                is_there = node not in waiting.avoided and (among is None or node in among)
-                most_leave = MOST_MOVES if len(pods) == 1 else MOST_MOVES_FOR_GANG
-                if is_there and nodes.may_serve(node, _held(pods, node), waiting.request, most_leave):
-                    by_node.setdefault(node, []).append(pods)
+        if not all(pod.wanted.request.size < size for pod in pods):
+            continue
+        most_leave = MOST_MOVES if len(pods) == 1 else MOST_MOVES_FOR_GANG
+        for node in dict.fromkeys(pod.node for pod in pods):
+            if node in waiting.avoided or not (among is None or node in among):
+                continue
+            key, held = (node, most_leave), _held(pods, node)
+            if key not in worth:
+                worth[key] = nodes.worth_giving_back(node, waiting.request, most_leave)
+            devices, shared = worth[key]
+            if held.gpus & devices or (held.shares and held.touched & shared):
+                by_node.setdefault(node, []).append(pods)
     return by_node
 
 
@@ -381,5 +391,7 @@ def _largest(pods: _Together) -> Size:
     return max(pod.wanted.request.size for pod in pods)
 
 
-def _held(pods: Iterable[MovablePod], node: str) -> Held:
+def _held(pods: Sequence[MovablePod], node: str) -> Held:
+    if len(pods) == 1:
+        return pods[0].held
     return Held.all_of(pod.held for pod in pods if pod.node == node)

@@ -214,16 +214,17 @@ class PlannedNodes:
         shape = self._shape_of(node) or Shape(None, 0)
         return shape.after(given_back).beside(self._taken.get(node, NOTHING)).decide(request)
 
-    def may_serve(self, node: str, held: Held, request: GpuRequest, most_leave: int) -> bool:
-        """Whether such a request might get any of this once it is given back, if at most so many pods leave a shared GPU."""
+    def worth_giving_back(self, node: str, request: GpuRequest, most_leave: int) -> tuple[int, int]:
+        """Return the devices of a node that may serve a request once they are given back, and those once shares of them are.
+
+        At most so many pods leave a GPU that they share.
+        """
         shape = self._shape_of(node)
         if shape is None:
-            return False
-        gpus = held.gpus
-        for gpu in shape.shares.shared if held.shares else ():
-            if request.is_share or gpu.pods <= most_leave:
-                gpus |= held.touched & 1 << gpu.position
-        return bool(gpus & shape.devices_for(request))
+            return 0, 0
+        devices, shared = shape.devices_for(request), shape.shares.shared
+        emptied = sum(1 << gpu.position for gpu in shared if request.is_share or gpu.pods <= most_leave)
+        return devices, devices & emptied
 
     def gpus_of(self, node: str, held: Held) -> float:
         """Return how many GPUs of a node that is; slices and shares are parts of one."""

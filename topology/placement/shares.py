@@ -116,7 +116,9 @@ class Shares:
             return self, 0
         for gpu in self.shared:
             left_gib = gpu.left_gib + back[gpu.position]
-            if back[gpu.position] and left_gib >= self.share_gib[gpu.position]:
+            if gpu.position not in back:
+                shared.append(gpu)
+            elif left_gib >= self.share_gib[gpu.position]:
                 shared.append(SharedGpu(gpu.position, left_gib, None, 0))
                 emptied |= 1 << gpu.position
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,11 +11,15 @@ from extender.cluster import node_view
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.shape import Shape
 from extender.features.queue.running import LOOKED_AT_ONCE, running_pods
+from extender.planning import moves
+from extender.planning.moves import GROUPED_AT_ONCE, MOST_MOVES_FOR_GANG, MovablePod, plan_moves
 from extender.planning.planned_nodes import FILED_AT_ONCE
 from extender.planning.reservations import ADDED_AT_ONCE, Running, reserve
-from tests.extender.builders import at, cluster, gpus, node
+from extender.planning.units import PendingPod
+from tests.extender.builders import at, cluster, gpus, node, pod
 from tests.extender.planning.gangs import gang, places_of, planned_nodes
 from tests.extender.shares import sharing, sharing_node
+from topology.request.gpu_request import GpuRequest
 
 SMALL = "rtx-3090-2"
 
@@ -62,3 +67,25 @@ def test_a_step_looks_at_few_pods_however_many_share_a_node(monkeypatch: pytest.
         step += 1
     assert pods_of.total() == len(pods)
     assert max(pods_of.values()) <= LOOKED_AT_ONCE + 80
+
+
+def test_a_step_groups_few_pods_however_many_restart_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods of one group are on as many nodes as move at once."""
+    names = [f"n{number}" for number in range(MOST_MOVES_FOR_GANG)]
+    state = cluster(*(node(name, SMALL) for name in names))
+    movable = [
+        MovablePod(PendingPod(pod(f"{group}-{name}"), GpuRequest.plain(1)), name, Held(0b1), 1.0, f"g{group}")
+        for group in range(GROUPED_AT_ONCE)
+        for name in names
+    ]
+    calls, step, held = Counter[int](), 0, moves._held
+
+    def counted(pods: Sequence[MovablePod], name: str) -> Held:
+        calls[step] += 1
+        return held(pods, name)
+
+    monkeypatch.setattr(moves, "_held", counted)
+    for _ in plan_moves(planned_nodes(state), PendingPod(pod("w", 2), GpuRequest.plain(2)), movable, 0.0):
+        step += 1
+    assert calls.total() >= len(movable)
+    assert max(calls.values()) <= GROUPED_AT_ONCE + MOST_MOVES_FOR_GANG
