@@ -14,8 +14,8 @@ from topology.request.gpu_request import Size, size_of
 SPAN_SECONDS: Final = 3600.0
 """What is older does not count."""
 BUCKET_SECONDS: Final = 60.0
-MOST_GIB: Final = 1024
-"""Larger shares count alike: tenants choose their sizes."""
+MOST: Final = 1024
+"""Of GPUs, slices and GiB. What is more counts alike: tenants choose it."""
 _NONE: Final[Size] = (0, 0, 0)
 
 
@@ -29,6 +29,8 @@ class Departures:
         """Size → pods that have ended since the last call of `listen`."""
         self._buckets: deque[tuple[float, Counter[Size]]] = deque()
         """When each began, in monotonic seconds, and what it has."""
+        self._ended = Counter[Size]()
+        """What all buckets have."""
         self._since: float | None = None
 
     def take(self, uid: str, pod: GpuPod | None) -> None:
@@ -47,9 +49,11 @@ class Departures:
         if not self._buckets or now - self._buckets[-1][0] >= BUCKET_SECONDS:
             self._buckets.append((now, Counter()))
         self._buckets[-1][1].update(self._news)
+        self._ended.update(self._news)
         self._news.clear()
         while self._buckets and now - self._buckets[0][0] > SPAN_SECONDS:
-            self._buckets.popleft()
+            _, older = self._buckets.popleft()
+            self._ended -= older
 
     def expected_wait_seconds(self, size: Size, now: float, usual_seconds: float) -> float:
         """Return how long it takes until a pod ends that holds at least as much; for MIG slices, of slices.
@@ -58,8 +62,10 @@ class Departures:
         """
         since = now if self._since is None else self._since
         seconds = min(now - since, SPAN_SECONDS)
-        least, ended = _capped(size), (item for _, bucket in self._buckets for item in bucket.items())
-        departures = sum(count for held, count in ended if held >= least and _has_slices(held) == _has_slices(size))
+        least, has_slices = _capped(size), _has_slices(size)
+        departures = sum(
+            count for held, count in self._ended.items() if held >= least and _has_slices(held) == has_slices
+        )
         return (seconds + usual_seconds) / (departures + 1)
 
 
@@ -69,7 +75,7 @@ def _size(pod: GpuPod) -> Size:
 
 def _capped(size: Size) -> Size:
     gpus, slices, gib = size
-    return gpus, slices, min(gib, MOST_GIB)
+    return min(gpus, MOST), min(slices, MOST), min(gib, MOST)
 
 
 def _has_slices(size: Size) -> bool:

@@ -72,3 +72,18 @@ def test_evictions_do_not_count_nor_what_is_older_than_an_hour() -> None:
     assert departures.expected_wait_seconds((4, 0, 0), 600.0, USUAL) == 600.0
     departures.listen(3900.0)
     assert departures.expected_wait_seconds((4, 0, 0), 3900.0, USUAL) == 4200.0
+
+
+def test_departures_of_many_sizes_are_looked_through_once() -> None:
+    """Tenants may choose another size for each pod, and the next minute the same ones again."""
+    departures, minutes = Departures(), 30
+    departures.listen(0.0)
+    for minute in range(1, minutes + 1):
+        for gib in (*range(1, 40), 10**6 + minute):
+            item = sharer(f"p{gib}", gib, on="n1")
+            departures.take(item.metadata.uid, read_gpu_pod(item))
+            departures.take(item.metadata.uid, None)
+        departures.listen(60.0 * minute)
+    now = 60.0 * minutes
+    assert len(departures._ended) == 40
+    assert departures.expected_wait_seconds((0, 0, 39), now, USUAL) == (now + USUAL) / (2 * minutes + 1)
