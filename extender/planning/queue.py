@@ -157,11 +157,12 @@ def _behind(
 def on_their_way(state: ClusterState, now: Instant, but_for: Collection[str] = ()) -> dict[str, Held]:
     """Return node → what is held, or what pods will get that somebody else has nominated there; `but_for`: keys of holds.
 
-    A pod may have claims already where something is held for it: a share would count twice.
+    A pod may have claims already where a share is held for it: that would count twice.
     """
-    on_the_way = state.holds.places(now.monotonic)
-    claimed = (uid for uid, node in on_the_way.items() if node in state.claimed_on(uid))
-    taken = state.holds.besides({*but_for, *claimed}, now.monotonic)
+    on_the_way, holds = state.holds.places(now.monotonic), state.holds
+    shares = ((uid, node) for uid, node in on_the_way.items() if holds.of(uid, node, now.monotonic).shares)
+    claimed = (uid for uid, node in shares if node in state.claimed_on(uid))
+    taken = holds.besides({*but_for, *claimed}, now.monotonic)
     for uid, pod in state.indexes.waiting.nominated.items():
         view = state.views.get(pod.pod.status.nominated_node_name or "")
         if uid in on_the_way or view is None or pod.directed_to:  # what the queue has sent there has claims, or nothing

@@ -34,9 +34,9 @@ def reserved_plans(state: ClusterState, queue: QueuedPods, now: Instant) -> Iter
 
 
 def held_for_others(state: ClusterState, uid: str, node: str, firm: Mapping[str, Mapping[str, Hold]]) -> Held:
-    """Return what of these holds, by node and UID, is held on a node for other pods; of pods with claims there these count."""
-    there = firm.get(node, {}).items()
-    return Held.all_of(hold.held for owner, hold in there if owner != uid and node not in state.claimed_on(owner))
+    """Return what of these holds, by node and UID, is held on a node for other pods; a share with claims there counts by them."""
+    others = ((owner, hold) for owner, hold in firm.get(node, {}).items() if owner != uid)
+    return Held.all_of(hold.held for owner, hold in others if not (hold.shares and node in state.claimed_on(owner)))
 
 
 def _is_reserved(state: ClusterState, unit: Unit, now: Instant) -> bool:

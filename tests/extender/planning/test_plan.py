@@ -22,7 +22,7 @@ from extender.cluster.objects.kinds import (
 from extender.cluster.state import ClusterState
 from extender.planning.queue import LEAD, LOOKED_AT, next_wanted, nodes_without, on_their_way
 from extender.verbs.filter_prioritize import filter_nodes, prioritize_nodes
-from tests.extender.builders import PAIRS, args, at, cluster, gpus, node, pod
+from tests.extender.builders import PAIRS, args, at, claim, cluster, gpus, node, pod
 from tests.extender.planning.queues import SCHEDULER, assignments, nominated, planned, waiting, waiting_share
 from tests.extender.shares import SHARE_GIB, share, sharing_node
 from topology.annotations import keys
@@ -149,6 +149,14 @@ def test_what_is_held_for_a_pod_that_has_claims_there_counts_once() -> None:
     for node_name, left in (("n1", {}), ("n2", {"n2": Held(0, ((0, 10, ""),))})):
         state.holds.put("x", Hold(node_name, 0b1, 99.0, shares=((0, 10, ""),)))
         assert on_their_way(state, at()) == left
+
+
+def test_gpus_that_are_held_for_a_pod_with_claims_on_another_one_count_all_the_same() -> None:
+    """Its first GPU may be sick by now."""
+    (gpu,) = gpus("n1", 0)
+    state = cluster(node("n1", claims=(claim(gpu, "x"),)), waiting("x", 1))
+    state.holds.put("x", Hold("n1", 0b10, 99.0))
+    assert on_their_way(state, at()) == {"n1": Held(0b10)}
 
 
 def test_what_the_queue_keeps_for_others_of_gpus_that_a_plan_holds_does_not_count_against_the_plan() -> None:

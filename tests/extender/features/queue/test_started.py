@@ -16,7 +16,7 @@ from extender.features.queue.reserved import reserved_plans
 from extender.features.queue.started import RETRY_SECONDS, Ended, StartedUnits
 from extender.planning.planner import Start
 from extender.planning.units import Assignment, PendingPod, Unit
-from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node
+from tests.extender.builders import PAIRS, at, claim, cluster, gpus, node, pod
 from tests.extender.features.queue.queued import bound, claim_all, claim_on, of_gang, opened, queued, read
 from tests.extender.planning.gangs import placed
 from tests.extender.shares import share, sharer, sharing_node
@@ -37,9 +37,13 @@ def begun(state: ClusterState, *, nominates: bool = True, seconds: float = 0.0) 
     return started
 
 
-def test_a_plan_does_not_begin_on_gpus_that_have_been_held_for_others_since_its_search_began() -> None:
-    """Pods may be moving away from some of them."""
-    state = cluster(node("n1", PAIRS), queued("x", 2))
+@pytest.mark.parametrize("claimed", [(), (7,)])
+def test_a_plan_does_not_begin_on_gpus_that_have_been_held_for_others_since_its_search_began(
+    claimed: tuple[int, ...],
+) -> None:
+    """Pods may be moving away from some of them, or the other pod may have claims on a GPU that it does not get any more."""
+    claims = tuple(claim(gpu, "other") for gpu in gpus("n1", *claimed, machine_name=PAIRS))
+    state = cluster(node("n1", PAIRS, claims=claims), queued("x", 2), pod("other", 2))
     (unit,) = read(state).units
     (place,) = placed(state, unit)
     state.holds.put("other", Hold("n1", place.gpus, 600.0, is_firm=True))
