@@ -211,7 +211,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
-    """Whether these pods of a plan are where they were, nothing forbids to evict them, and the waiting pods ask what they did."""
+    """Whether nothing forbids to evict these pods of a plan, and they and the waiting pods request what they did."""
     if not all(_still_asks(state, target, room.group, now) for target in room.plan.targets):
         return False
     priority = min(priority_of(target.pod) for target in room.plan.targets)
@@ -224,7 +224,7 @@ def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], 
             not state.movable.include(pod.pod)
             or not _is_complete(state, room, planned)
             or isinstance(moving, Stays)
-            or (moving.node, moving.held) != (planned.node, planned.held)
+            or moving.wanted.request != planned.wanted.request
         ):
             return False
         again.append(moving)
@@ -310,7 +310,7 @@ def _is_same_but_for_numbers(group: GroupRequest | None, planned: GroupRequest) 
 
 
 def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
-    return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
+    return state.holds.of(target.pod.metadata.uid, target.node, now) == target.held
 
 
 def _hold(place: Assignment, deadline: float) -> Hold:

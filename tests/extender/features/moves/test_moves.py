@@ -379,6 +379,16 @@ async def test_no_pod_is_evicted_whose_owner_has_lost_another_one_since_the_plan
     assert (evicted(site), site.outcomes["move_plans refused"]) == ([], 1)
 
 
+async def test_no_pod_is_evicted_that_requests_something_else_than_its_new_place_gives() -> None:
+    """Nothing would be held for its successor that requests the same."""
+    site = fragmented()
+    await until_begun(site)
+    site.world.patch(PODS, "moves-0-1", {"metadata": {"annotations": {keys.REQUIRED_AFFINITY: "nvlink"}}})
+    site.replica.catch_up()
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
 async def test_no_pod_is_evicted_whose_owner_forbids_it_by_now() -> None:
     """The plan ends with it."""
     site = fragmented()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from extender.kubernetes.evictor import EVICTED
@@ -63,13 +64,31 @@ async def test_a_share_that_comes_to_the_gpu_ends_the_plan() -> None:
     assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
 
 
-async def test_a_pod_that_wants_a_larger_share_gets_room() -> None:
-    """It needs 60 GiB. One GPU has 58 left, and the other one has room for the pod that moves."""
+def for_a_larger_share() -> MoveSite:
+    """Return a node where a pod waits for 60 GiB. One GPU has 58 left, and the other one has room for the pod that moves."""
     site = MoveSite(1, Random(1), agents=SharingAgents(Random(1), chance=1.0))
     site.replica_set("moves", gib(20), "n0", device=0)
     site.replica_set("there", gib(30), "n0", device=1, annotations={})
     site.single("stays", 4, on="n0")
     site.single("waits", gib(60))
+    return site
+
+
+async def test_a_plan_ends_once_less_of_the_gpu_is_held_for_the_pod_that_waits() -> None:
+    """The share that it waits for is larger."""
+    site = for_a_larger_share()
+    await until_begun(site)
+    holds, uid = site.replica.state.holds, site.uid_of("waits")
+    hold = holds.firm_of(uid, site.seconds)
+    assert hold and hold.shares == ((0, 60, ""),)
+    holds.put(uid, replace(hold, shares=((0, 50, ""),)))
+    await site.moves.round()
+    assert (evicted(site), site.outcomes["move_plans changed"]) == ([], 1)
+
+
+async def test_a_pod_that_wants_a_larger_share_gets_room() -> None:
+    """Exactly the pod in the way moves."""
+    site = for_a_larger_share()
     await site.settle()
     assert (site.node_of("waits"), evicted(site)) == ("n0", ["moves"])
     (moved,) = (event.note for event in site.recorder.events if event.reason == EVICTED)
