@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.cluster.candidates.holds import Held
@@ -85,6 +87,32 @@ def test_what_the_agent_saw_of_a_pod_that_is_gone_is_the_same_that_its_claims_na
     view = view_of(sharing_node(claims, seen=seen, whole={} if is_share else {A: "gone"}))
     assert held_alone(view) == {"gone": Held(0, ((0, 10, ""),)) if is_share else Held(FIRST)}
     assert after(view, "gone").free & FIRST
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["never seen", "deleted"])
+def test_a_pod_that_is_gone_holds_what_its_claims_name_and_what_the_agent_saw(is_known: bool) -> None:
+    """The report may name fewer GPUs than the claims, or another one."""
+    state = cluster(sharing_node(claim(A, "gone"), claim(B, "gone"), whole={A: "gone", C: "gone"}))
+    if is_known:
+        gone = pod("gone", 2, on="n1", placed=(A, B), phase="Running")
+        state.pods.changed(gone)
+        state.pods.deleted(gone)
+    assert held_alone(state.views["n1"]) == {"gone": Held(0b111)}
+
+
+def test_a_gpu_that_the_agent_saw_of_two_pods_of_one_name_is_nobodys_alone() -> None:
+    """A StatefulSet gives its next pod the same name. The report does not say which of them it is."""
+    claims = claim(A, "first"), replace(claim(B, "second"), name="first")
+    view = view_of(sharing_node(*claims, whole={A: "first"}))
+    assert held_alone(view) == {"first": Held(), "second": Held(SECOND), ("ml", "first"): Held()}
+
+
+def test_a_share_of_a_gpu_of_which_a_pod_has_a_slice_of_an_earlier_cut_gives_nothing_back() -> None:
+    """The GPU was made whole again under that pod."""
+    of_slice = replace(claim("MIG-gone", "cutter"), parent=A)
+    view = view_of(sharing_node(share(A, "sharer", SHARE_GIB), of_slice), sharing("sharer", A, SHARE_GIB))
+    assert held_alone(view)["sharer"] == Held()
+    assert after(view, "sharer").free & FIRST == 0
 
 
 def test_sick_gpus_are_held_and_not_given_back() -> None:
