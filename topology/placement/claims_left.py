@@ -30,6 +30,8 @@ class ClaimsLeft:
 
     def plus(self, claims: int) -> ClaimsLeft:
         """Return the same where so many claims are replaced."""
+        if self.whole is None and self.shares is None:
+            return self
         return ClaimsLeft(
             None if self.whole is None else self.whole + claims,
             None if self.shares is None else self.shares + claims,

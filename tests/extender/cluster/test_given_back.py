@@ -161,6 +161,16 @@ def test_exactly_what_is_held_is_free_for_a_pod_and_nothing_else() -> None:
     assert shape.only(Held(0b1000)).free == 0b1000
 
 
+@pytest.mark.parametrize(("position", "places"), [(0, (0,)), (3, None)])
+def test_no_share_begins_a_gpu_while_it_is_unknown_who_holds_which(
+    position: int, places: tuple[int, ...] | None
+) -> None:
+    """A share may still come to a GPU that pods share already."""
+    shape = replace(view_of(sharing_node(), sharing("one", A, 30)).shape, hidden=1)
+    decision = shape.only(Held(0, ((position, 9, ""),))).decide(GpuRequest(0, memory_gib=(9,)))
+    assert getattr(decision, "shares", None) == places
+
+
 def test_what_many_pods_of_a_node_hold_is_computed_once() -> None:
     """And again for the next version of the node."""
     state = cluster(sharing_node(), sharing("one", A, 10))

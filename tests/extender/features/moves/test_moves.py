@@ -25,6 +25,9 @@ from extender.planning.reservations import Reservation
 from tests.extender.features.moves.site import AT_ONCE, TICK_SECONDS, MoveSite
 from tests.extender.world import drive
 from topology.annotations import keys
+from topology.annotations.records import decode_placement
+from topology.annotations.status_codec import encode_status
+from topology.node.status import GpuStatus, NodeGpuStatus
 
 
 def fragmented(settings: MovesSettings = AT_ONCE, *, moving: int = 1, budget: bool = False, **spec: Any) -> MoveSite:
@@ -377,6 +380,22 @@ async def test_no_pod_is_evicted_whose_owner_has_lost_another_one_since_the_plan
     site.moves.limits.moved(sibling)
     await site.moves.round()
     assert (evicted(site), site.outcomes["move_plans refused"]) == ([], 1)
+
+
+async def test_no_second_pod_is_evicted_once_the_gpu_of_the_first_is_sick() -> None:
+    """It would not be free although both pods leave."""
+    site = fragmented(moving=2)
+    await until_begun(site)
+    site.kubelet_works = False  # the first pod is still there
+    while not site.evicted:
+        await site.tick()
+    (gpu,) = decode_placement(site.evicted[0]["metadata"]["annotations"][keys.PLACEMENT]).containers["main"]
+    sick = encode_status(NodeGpuStatus(2, (GpuStatus(gpu, healthy=False),)))
+    site.world.annotate_node("n0", status=sick)
+    site.replica.catch_up()
+    site.pass_time(10.0)
+    await site.moves.round()
+    assert (len(site.evicted), site.outcomes["move_plans changed"]) == (1, 1)
 
 
 async def test_no_pod_is_evicted_that_requests_something_else_than_its_new_place_gives() -> None:
