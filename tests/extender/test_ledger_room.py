@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.simulated.double.resources import NODES, PODS, Object
 from extender.binding.outcome import Bound, Failure, NotBound
+from extender.cluster.candidates.holds import Held
 from extender.cluster.ledger_room import SHARE_CLAIM_BYTES, WHOLE_CLAIM_BYTES
 from extender.cluster.objects.kinds import Pod
 from extender.verbs.filter_prioritize import filter_nodes
@@ -224,3 +225,12 @@ def test_much_room_is_rounded_down() -> None:
     for number in range(5):
         claims = [longest(gpus("n1", 0)[0], each) for each in range(number)]
         assert cluster_of(sharing_node(*claims)).views["n1"].shape.claims_left.shares == 32
+
+
+@pytest.mark.parametrize("request_", [GpuRequest.plain(1), GpuRequest(0, memory_gib=(10,))], ids=["whole", "share"])
+def test_what_is_planned_on_a_node_takes_its_part_of_the_ledger(request_: GpuRequest) -> None:
+    """Else a plan would send pods there whose claims nobody can write down."""
+    shape = replace(cluster_of(sharing_node()).views["n1"].shape, claims_left=ClaimsLeft(2, 2))
+    planned = Held(0b1) if not request_.is_share else Held(0, ((0, 10, ""),))
+    assert isinstance(shape.beside(planned).decide(request_), Placement)
+    assert shape.beside(planned + planned + Held(0b1000)).decide(request_) == LEDGER_FULL

@@ -42,6 +42,7 @@ def test_a_gpu_is_free_when_all_of_its_shares_have_gone_and_not_before() -> None
     assert (shape.free & FIRST, left_gib(shape)) == (0, {0: SHARE_GIB - 20})
     shape = after(view, "one", "two")
     assert (shape.free & FIRST, shape.shares.room_gib(0, "prod")) == (FIRST, SHARE_GIB)
+    assert shape.perhaps_free & FIRST, "and the kubelet may take it for free, too"
 
 
 def test_more_pods_than_are_told_apart_still_keep_a_gpu() -> None:
