@@ -105,6 +105,13 @@ def test_a_larger_share_gets_room_as_smaller_ones_move() -> None:
     assert made.gpus == 30 / 40
 
 
+def test_one_of_many_pods_leaves_a_gpu_for_a_larger_share() -> None:
+    """The others stay there: 9 GiB are left beside all of them, and 19 beside the rest."""
+    crowd = [on(name, "a", 0, 10) for name in "xyz"]
+    state = two_nodes(*crowd, on("f", "a", 1, 39), on("room", "b", 0, 25), on("v", "b", 1, 39))
+    assert moved(plan(state, asking("w", 15), "x", "y", "z")) == {"x": "b"}
+
+
 def test_no_pod_moves_for_a_smaller_one_whatever_it_holds() -> None:
     """Any GPU is more than all slices, and any slice more than all GiB: no two pods move each other."""
     state = two_nodes(on("x", "a", 0, 19), on("f", "a", 1, 39), on("y", "b", 0, 19), on("v", "b", 1, 39))

@@ -72,3 +72,10 @@ def test_several_shares_of_one_gpu_are_counted_together() -> None:
     assert FREE.beside(0, many) == one_by_one
     assert FREE.beside(0, [(1, 15, ""), (1, 6, "")]) == Shares(SIZES, (), shareable=0b0100, more=1)
     assert FREE.beside(0, [(1, 3, "dev"), (1, 3, "prod")]) == Shares(SIZES, (), shareable=0b0100, more=1)
+
+
+def test_room_for_exactly_some_shares_is_for_nothing_else() -> None:
+    """Neither beside them nor on a free GPU; where one of them has no room, there is room for none."""
+    assert FREE.only([(1, 5, ""), (1, 4, "")]) == Shares(SIZES, (SharedGpu(1, 9, "", 2),), shareable=0, more=1)
+    assert MIXED.only([(0, 3, "dev")]) == Shares(SIZES, (SharedGpu(0, 3, "dev", 2),), 0, more=1, beyond=0b0101)
+    assert FREE.only([(1, 5, ""), (2, 31, "")]) == Shares(SIZES, (), shareable=0, more=2)
