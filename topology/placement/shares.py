@@ -109,11 +109,12 @@ class Shares:
 
         Such a GPU is about to be whole, and takes shares of any class until then. One that something else uses, too, is none.
         """
+        held = tuple(held)
+        if not held:
+            return self, 0
         back, shared, emptied = Counter[int](), list[SharedGpu](), 0
         for position, gib, _ in held:
             back[position] += gib
-        if not back:
-            return self, 0
         for gpu in self.shared:
             left_gib = gpu.left_gib + back[gpu.position]
             if gpu.position not in back:
