@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.cluster.candidates.holds import Held
@@ -12,7 +14,7 @@ from extender.planning.leaving import Leaving, still_fits
 from extender.planning.moves import CHEAPEST, MovablePod, MovePlan, plan_moves
 from extender.planning.planned_nodes import NO_DEMAND
 from extender.planning.units import PendingPod
-from tests.extender.builders import cluster, gpus, pod
+from tests.extender.builders import cluster, gpus, node, pod
 from tests.extender.mig import cut, cut_node, slice_pod
 from tests.extender.planning.gangs import planned_nodes
 from tests.extender.planning.test_moves import moved
@@ -134,6 +136,30 @@ def test_cheap_pods_on_crowded_gpus_do_not_hide_the_one_that_frees_a_gpu() -> No
     state = two_nodes(on("x", "a", 0, 20), *crowd, on("y", "b", 0, 10), on("v", "b", 1, 39))
     pods = [*movable(state, *(item.metadata.name for item in crowd)), *movable(state, "x", cost=9.0)]
     assert moved(finish(plan_moves(planned_nodes(state), whole("w", 1), pods, PLENTY))) == {"x": "b"}
+
+
+def test_cheap_pods_with_slices_do_not_hide_the_one_that_frees_a_gpu() -> None:
+    """No slice makes room for whole GPUs."""
+    topology = cut("a", {6: ("1g.10gb",) * 7, 7: ("1g.10gb",) * 7})
+    crowd = [
+        slice_pod(f"s{at}", "1g.10gb", on="a", placed=(mig_slice.uuid,), phase="Running")
+        for at, mig_slice in enumerate(topology.slices[: CHEAPEST + 1])
+    ]
+    held = [gpu.uuid for gpu in topology.gpus]
+    x = pod("x", 1, on="a", placed=(held[0],), phase="Running")
+    stays = pod("stays", 4, on="a", placed=tuple(held[2:6]), phase="Running")
+    state = cluster(cut_node(topology, "a"), node("b"), *crowd, x, stays, full("b", *range(1, 8)))
+    pods = [*movable(state, *(item.metadata.name for item in crowd)), *movable(state, "x", cost=9.0)]
+    assert moved(finish(plan_moves(planned_nodes(state), whole("w", 2), pods, PLENTY))) == {"x": "b"}
+
+
+def test_more_pods_leave_a_gpu_if_they_restart_together() -> None:
+    """They count as one."""
+    shared = [on(name, "a", 0, 10) for name in "xyz"]
+    state = two_nodes(*shared, on("f", "a", 1, 39), on("room", "b", 0, 9), on("v", "b", 1, 39))
+    pods = [replace(moving, restart_group="group") for moving in movable(state, "x", "y", "z")]
+    made = finish(plan_moves(planned_nodes(state), whole("w", 1), pods, PLENTY))
+    assert moved(made) == {"x": "b", "y": "b", "z": "b"}
 
 
 def test_a_plan_holds_until_somebody_takes_what_it_promised_of_a_gpu() -> None:
