@@ -54,7 +54,7 @@ def given_back(view: NodeView, held: Held) -> Held:
 
 def about_to_be_whole(view: NodeView, gpus: int) -> Held:
     """Return those of these GPUs that the last share has left, and that the node's agent still calls shared."""
-    emptied = sum(1 << gpu.position for gpu in view.shape.shares.shared if gpu.sharing_class is None and not gpu.pods)
+    emptied = sum(1 << gpu.position for gpu in view.shape.shares.shared if gpu.sharing_class is None)
     return Held(gpus & emptied) if emptied else NOTHING
 
 
