@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from agent.gpus.discovery import NOTHING, NodeDiscovery
+from agent.node.claim_users import as_many_as_fit
 from agent.node.look import Look
 from agent.node.watch import NodeVersion
 from extender.kit.backoff import Backoff, Pauses
@@ -168,7 +169,7 @@ class Publication:
 def _tellable(look: Look | None) -> Look | None:
     """Return what can be told of a look; where nobody can be told who holds what, no pod may come to the node.
 
-    Who has devices by ResourceClaims is left out first: the claims tell that such a device is held.
+    Some of those who have devices by ResourceClaims are left out first: the claims tell that such a device is held.
     """
     if look is None or look.held is None:
         return look
@@ -180,7 +181,7 @@ def _tellable(look: Look | None) -> Look | None:
         encode_observed(longest)
     except PayloadError:
         if look.claimed:
-            return _tellable(replace(look, claimed=()))
+            return _tellable(replace(look, claimed=as_many_as_fit(longest)))
         plugin = replace(look.plugin, ready=False, reasons=(*look.plugin.reasons, TOO_MANY_HOLDERS))
         return replace(look, plugin=plugin, held=None, shared={})
     return look
