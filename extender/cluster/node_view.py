@@ -8,7 +8,7 @@ that are published no more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -97,6 +97,8 @@ class NodeView:
     """What other health agents say of its GPUs, what closes it first."""
     dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
+    foreign: frozenset[str] = frozenset()
+    """GPUs with processes that no container explains."""
     not_owned: frozenset[str] = frozenset()
     """GPUs that it publishes, and another node may own."""
     set_aside: str | None = None
@@ -171,39 +173,33 @@ class NodeView:
         """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well, or another pod uses by DRA."""
         if not self.dra.held and not self.dra.unexplained:
             return frozenset()
-        standing_claims = [claim for claim, standing in self.claims if standing is not Standing.FREE]
-        promised = {claim.gpu for claim in standing_claims}
-        taken = promised | self.holders.keys()
-        by_claim = self.left_to_dra & (taken | self._named(self.excluded_by(taken.difference(self.devices))))
-        owners = [(claim.gpu, (claim.namespace, claim.name)) for claim in standing_claims]
-        owners += [(gpu, (holder.namespace, holder.name)) for gpu, holder in self.holders.items()]
-        used_by_others = (
-            gpu
-            for gpu, owner in owners
-            for user in self.dra.unexplained.get(gpu, ())
-            if (user.namespace, user.name) != owner
-        )
-        return by_claim.union(used_by_others)
+        owners: dict[str, set[tuple[str, str]]] = {}
+        for gpu, owner in self._owners():
+            owners.setdefault(gpu, set()).add(owner)
+        by_claim = self.left_to_dra & (owners.keys() | self._named(self.excluded_by(owners.keys() - set(self.devices))))
+        users = {gpu: {(user.namespace, user.name) for user in of} for gpu, of in self.dra.unexplained.items()}
+        return by_claim.union(gpu for gpu in owners.keys() & users.keys() if len(owners[gpu] | users[gpu]) > 1)
 
     def owners_of(self, gpu: str) -> tuple[str, ...]:
         """Name all who have a GPU that is not theirs alone: pods, the first of its ResourceClaims, and users of none."""
         pods = [pod.key for pod in self.conflicts.get(gpu, ())]
-        standing_claims = (claim for claim, standing in self.claims if standing is not Standing.FREE)
-        pods += [(claim.namespace, claim.name) for claim in standing_claims if claim.gpu == gpu]
-        seen = *([self.holders[gpu]] if gpu in self.holders else []), *self.dra.unexplained.get(gpu, ())
-        pods += [(holder.namespace, holder.name) for holder in seen]
+        pods += [owner for owned, owner in self._owners() if owned == gpu]
+        pods += [(user.namespace, user.name) for user in self.dra.unexplained.get(gpu, ())]
         claims = [f"ResourceClaim {name}" for name in self.dra.held.get(gpu, ())[:1]]
         return *dict.fromkeys(map("/".join, pods)), *claims
+
+    def _owners(self) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield the GPUs that pods are promised, or have from a device plugin, each with the pod's namespace and name."""
+        for claim, standing in self.claims:
+            if standing is not Standing.FREE:
+                yield claim.gpu, (claim.namespace, claim.name)
+        for gpu, holder in self.holders.items():
+            yield gpu, (holder.namespace, holder.name)
 
     @property
     def sick(self) -> frozenset[str]:
         """GPUs and slices that are sick or cut into slices, as the agent says, or tainted by their DRA driver."""
         return self._named(unfit_devices(self.payloads) | self.excluded_by(self.dra.tainted))
-
-    @property
-    def foreign(self) -> frozenset[str]:
-        """GPUs with processes that no container explains."""
-        return _foreign(self.payloads.observed.value, self.dra)
 
     def has_devices(self, uuids: Iterable[str]) -> bool:
         """Whether all of these are GPUs or slices of the node, or may be slices of an earlier cut of its GPUs."""
@@ -397,7 +393,7 @@ def derive(
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
     dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
-    foreign = _foreign(observed, dra)
+    foreign = _foreign(observed, surroundings.dra)
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
@@ -428,6 +424,7 @@ def derive(
         silicon=silicon,
         signs=surroundings.signs,
         dra=dra,
+        foreign=foreign,
         not_owned=surroundings.not_owned,
         set_aside=surroundings.set_aside,
         by_claim=surroundings.by_claim,
@@ -441,9 +438,13 @@ def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, 
     return silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0
 
 
-def _foreign(observed: Observed | None, dra: NodeDevices) -> frozenset[str]:
-    """Return the GPUs with foreign processes; the agent counts those on devices of claims, too, as it knows no GPU of these."""
-    return frozenset(observed.foreign_processes if observed else ()).difference(dra.users, dra.unexplained)
+def _foreign(observed: Observed | None, reported: NodeDevices) -> frozenset[str]:
+    """Return the GPUs with foreign processes.
+
+    The agent cannot tell which GPU a claim's device is, and counts its processes, too. They are as old as the `reported`
+    users, some of which may have stopped since.
+    """
+    return frozenset(observed.foreign_processes if observed else ()).difference(reported.users, reported.unexplained)
 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:

@@ -170,7 +170,7 @@ def _devices(claim: ResourceClaim, state: ClusterState) -> Iterator[ClaimedDevic
     topology = view.shape.topology_class if view else None
     index_of = dict(zip(view.devices, topology.node.indexes, strict=True)) if view and topology else {}
     for result in claim.held:
-        uuid = state.claims.slices.gpu(result.pool, result.device)
+        uuid = state.claims.slices.gpu(claim.node or result.pool, result.pool, result.device)
         yield ClaimedDevice(name=result.device, uuid=uuid, index=index_of.get(uuid or ""))
 
 

@@ -14,10 +14,13 @@ from extender.cluster.caches.resource_slices import Hearer, ResourceSlices
 from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
+from extender.kit.bounded import Bounded
 from topology.annotations.records import ClaimUser, Holder
 
 Key = TypeVar("Key", bound=Hashable)
 
+MAX_HAD_ADMIN_ACCESS: Final = 10_000
+"""Claims that are gone: one for each node, while the monitors of a large cluster are replaced."""
 NO_RIGHT: Final = "the account may not list and watch resourceclaims and resourceslices"
 
 
@@ -86,13 +89,13 @@ class _Holds:
     """UID of the pod that it is for, where we allocate it."""
     user: str = ""
     """Where no feature allocates claims any more: UID of the only pod that the claim is reserved for."""
-    looked_at: tuple[tuple[str, str, str], ...] = ()
-    """Devices that it does not hold, though its pods have them."""
+    by_admin_access: tuple[tuple[str, str, str], ...] = ()
+    """Devices that its pods have, and that it does not hold."""
 
     @property
-    def has(self) -> tuple[tuple[str, str, str], ...]:
+    def all_devices(self) -> tuple[tuple[str, str, str], ...]:
         """All devices that its pods have."""
-        return *self.devices, *self.looked_at
+        return *self.devices, *self.by_admin_access
 
 
 class ResourceClaims:
@@ -128,6 +131,8 @@ class ResourceClaims:
         """Pool → UIDs of the claims that hold devices of it."""
         self._for: dict[tuple[str, str], set[str]] = {}
         """Namespace and UID of a pod → UIDs of its claims that we allocate, whether they hold anything or not."""
+        self._had_admin_access = Bounded[str, frozenset[tuple[str, str, str]]](MAX_HAD_ADMIN_ACCESS)
+        """Namespace and name of a claim that is gone → node, pool and name of its devices by admin access."""
         self._settled: set[str] = set()
         """UIDs of claims that we allocate no more."""
 
@@ -202,19 +207,19 @@ class ResourceClaims:
         `users` are those whom the node's agent saw with devices. Where claims and slices are not known, they prove nothing: their
         claims may have admin access.
         """
-        uids, users = self._on.get(node, ()), self._within_sight(users)
+        uids, users = self._on.get(node, ()), self._conclusive(node, users)
         if not uids and not users and not self.slices.has(node):
             return NOTHING
         held, unmatched, pods = dict[str, set[str]](), set[tuple[str, str]](), dict[str, str]()
         for holds in (self._claims[uid] for uid in uids):
             for pool, device in ((pool, device) for where, pool, device in holds.devices if where == node):
-                if gpu := self.slices.gpu(pool, device):
+                if gpu := self.slices.gpu(node, pool, device):
                     held.setdefault(gpu, set()).add(holds.claim)
                     if pod := holds.pod or holds.user:
                         pods[holds.claim] = pod
                 else:
                     unmatched.add((holds.claim, device))
-        explained, unexplained = self._sorted(users, unmatched)
+        explained, unexplained = self._by_gpu(node, users, unmatched)
         return NodeDevices(
             {gpu: tuple(sorted(claims)) for gpu, claims in sorted(held.items())},
             tuple(sorted(unmatched)),
@@ -225,26 +230,30 @@ class ResourceClaims:
             unexplained=unexplained,
         )
 
-    def _within_sight(self, users: Collection[ClaimUser]) -> Collection[ClaimUser]:
-        return [user for user in users if self.slices.has_pool(user.pool)] if self._is_heard else ()
+    def _conclusive(self, node: str, users: Collection[ClaimUser]) -> Collection[ClaimUser]:
+        """Return the users of pools that the node's driver publishes, as long as claims are known."""
+        return [user for user in users if self.slices.has_pool(node, user.pool)] if self._is_heard else ()
 
-    def _sorted(
-        self, users: Collection[ClaimUser], unmatched: set[tuple[str, str]]
+    def _by_gpu(
+        self, node: str, users: Collection[ClaimUser], unmatched: set[tuple[str, str]]
     ) -> tuple[dict[str, tuple[ClaimUser, ...]], dict[str, tuple[ClaimUser, ...]]]:
         """Return UUID → its users by claims that hold it, and by others; adds devices that may be any GPU to `unmatched`."""
-        holders = [self._claims[uid] for pool in {user.pool for user in users} for uid in self._of.get(pool, ())]
+        holders = [self._claims[uid] for uid in self._on.get(node, ())] if users else ()
         held = {(holds.claim, pool, device) for holds in holders for _, pool, device in holds.devices}
-        looked_at = {(holds.claim, pool, device) for holds in holders for _, pool, device in holds.looked_at}
+        by_admin_access = {
+            (holds.claim, pool, device) for holds in holders for _, pool, device in holds.by_admin_access
+        }
         explained, unexplained = dict[str, dict[ClaimUser, None]](), dict[str, dict[ClaimUser, None]]()
         for user, device in [(each, device) for each in users for device in each.devices]:
-            name = f"{user.namespace}/{user.claim}", user.pool, device
-            if name in looked_at:
+            claim = f"{user.namespace}/{user.claim}"
+            name = claim, user.pool, device
+            if name in by_admin_access or (node, user.pool, device) in (self._had_admin_access.get(claim) or ()):
                 continue
-            if gpu := self.slices.gpu(user.pool, device):
+            if gpu := self.slices.gpu(node, user.pool, device):
                 of = explained if name in held else unexplained
                 of.setdefault(gpu, {})[user] = None
             elif name not in held:
-                unmatched.add((name[0], device))
+                unmatched.add((claim, device))
         return _as_tuples(explained), _as_tuples(unexplained)
 
     def allocates_on(self, node: str) -> bool:
@@ -264,7 +273,7 @@ class ResourceClaims:
         return (self._claims[uid].devices for uid in self._for.get((namespace, pod), ()))
 
     def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
-        return {self.slices.gpu(pool, device) for _, pool, device in devices}
+        return {self.slices.gpu(*device) for device in devices}
 
     def _read(self, item: ResourceClaim) -> _Holds | None:
         """Return what a claim holds; `None` where it is of no concern here.
@@ -276,13 +285,14 @@ class ResourceClaims:
         pod = item.pod if self.allocated_here and self.allocated_here(item) and not is_over else ""
         # NVIDIA names pools after nodes.
         devices = tuple((node or result.pool, result.pool, result.device) for result in held)
-        looked_at = tuple((node or result.pool, result.pool, result.device) for result in item.looked_at)
+        by_admin_access = tuple((node or result.pool, result.pool, result.device) for result in item.by_admin_access)
         user = _only_user(item) if devices and self.allocated_here is None else ""
-        return _Holds(item.name, devices, pod, user, looked_at) if devices or pod or looked_at else None
+        is_of_concern = devices or pod or by_admin_access
+        return _Holds(item.name, devices, pod, user, by_admin_access) if is_of_concern else None
 
     def _pool_touched(self, pool: str, nodes: set[str]) -> None:
         holders = (self._claims[uid] for uid in self._of.get(pool, ()))
-        self._touch(nodes | {node for holds in holders for node, _, _ in holds.has})
+        self._touch(nodes | {node for holds in holders for node, _, _ in holds.all_devices})
 
     def _put(self, uid: str, after: _Holds | None) -> None:
         before = self._claims.pop(uid, None)
@@ -290,7 +300,8 @@ class ResourceClaims:
             self._claims[uid] = after
         if before == after:
             return
-        old, new = before.has if before else (), after.has if after else ()
+        self._keep_admin_access(before, after)
+        old, new = before.all_devices if before else (), after.all_devices if after else ()
         for index, position in ((self._on, 0), (self._of, 1)):
             _move(index, uid, {device[position] for device in old}, {device[position] for device in new})
         self._touch({node for node, _, _ in (*old, *new)})
@@ -298,6 +309,13 @@ class ResourceClaims:
         _move(self._for, uid, *pods)
         for _, pod in sorted(pods[0] | pods[1]):
             self._pod_touched(pod)
+
+    def _keep_admin_access(self, before: _Holds | None, after: _Holds | None) -> None:
+        """Keep that a claim had admin access: agents see its containers for a while after it is gone."""
+        if after is not None:
+            self._had_admin_access.pop(after.claim)
+        elif before is not None and before.by_admin_access:
+            self._had_admin_access.put(before.claim, frozenset(before.by_admin_access))
 
     def _touch(self, nodes: set[str]) -> None:
         for node in sorted(nodes):
@@ -313,12 +331,12 @@ def _both(before: _Holds | None, after: _Holds | None) -> _Holds | None:
     """Return what a claim holds by either of two versions."""
     if before is None or after is None:
         return before or after
-    looked_at = (*before.looked_at, *after.looked_at)
-    return replace(after, devices=(*before.devices, *after.devices), looked_at=looked_at)
+    by_admin_access = (*before.by_admin_access, *after.by_admin_access)
+    return replace(after, devices=(*before.devices, *after.devices), by_admin_access=by_admin_access)
 
 
 def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceClaim:
-    """Return a claim with nothing but its name and what it holds of GPUs, or looks at."""
+    """Return a claim with nothing but its name and the GPUs that it holds, or has by admin access."""
     metadata = claim.metadata
     name = ClaimMeta(
         metadata.name,
@@ -327,7 +345,7 @@ def lean_claim(claim: ResourceClaim, *, with_owners: bool = False) -> ResourceCl
         metadata.resource_version,
         owner_references=metadata.owner_references if with_owners else None,
     )
-    return ResourceClaim(name, status=claim.status if claim.held or claim.looked_at else ClaimStatus())
+    return ResourceClaim(name, status=claim.status if claim.held or claim.by_admin_access else ClaimStatus())
 
 
 def _as_tuples(users: Mapping[str, Iterable[ClaimUser]]) -> dict[str, tuple[ClaimUser, ...]]:

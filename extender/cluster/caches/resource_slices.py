@@ -1,6 +1,7 @@
 """Which GPU stands behind each device that a DRA driver publishes, and which GPUs it keeps pods off.
 
-Of a pool only the slices of the newest generation count: older ones are on their way out, and may be wrong.
+Of a pool only the slices of the newest generation count: older ones are on their way out, and may be wrong. For a node
+only its own slices count, and those of no node: the driver of another node cannot say what its GPUs are.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from extender.cluster.objects.devices import DRIVER, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 
 Item_contra = TypeVar("Item_contra", contravariant=True)
+_NO_NODE: Final = ""
+"""Of a slice whose devices are not of one node."""
 
 
 class Hearer(Protocol[Item_contra]):
@@ -51,7 +54,7 @@ class _Slice:
         return cls(
             item.spec.pool.name,
             item.spec.pool.generation,
-            item.spec.node_name or "",
+            item.spec.node_name or _NO_NODE,
             {intern(device.name): device.gpu and intern(device.gpu) for device in devices},
             {device.gpu: device.taint for device in devices if device.gpu and device.taint},
         )
@@ -70,8 +73,6 @@ class ResourceSlices:
         """Features that keep whole slices; they hear of each change after this cache has."""
         self._touched = touched
         self._slices: dict[str, _Slice] = {}
-        self._pools: dict[str, set[str]] = {}
-        """Pool → names of its slices."""
         self._pools_on: dict[str, dict[str, set[str]]] = {}
         """Node → pool → names of its slices."""
 
@@ -105,26 +106,19 @@ class ResourceSlices:
         for hearer in self.hearers:
             hearer.unread(metadata, gone=gone)
 
-    def gpu(self, pool: str, device: str) -> str | None:
-        """Return the UUID of a device's GPU; `None` where nobody says."""
-        return next(
-            (resource_slice.gpus[device] for resource_slice in self._newest(pool) if device in resource_slice.gpus),
-            None,
-        )
+    def gpu(self, node: str, pool: str, device: str) -> str | None:
+        """Return the UUID of a device's GPU; `None` where no slice for the node says it."""
+        newest = self._newest(node, pool)
+        return next((resource_slice.gpus[device] for resource_slice in newest if device in resource_slice.gpus), None)
 
     def taints(self, node: str) -> dict[str, str]:
         """Return UUID → what keeps pods off, of the node's GPUs."""
-        newest = (
-            resource_slice
-            for pool in self._pools_on.get(node, ())
-            for resource_slice in self._newest(pool)
-            if resource_slice.node == node
-        )
+        newest = (item for pool in self._pools_on.get(node, ()) for item in self._newest(node, pool) if item.node)
         return {gpu: taint for resource_slice in newest for gpu, taint in resource_slice.taints.items()}
 
-    def has_pool(self, pool: str) -> bool:
-        """Whether anything of a pool is published."""
-        return pool in self._pools
+    def has_pool(self, node: str, pool: str) -> bool:
+        """Whether anything of a pool is published for the node."""
+        return bool(self._names(node, pool))
 
     def has(self, node: str) -> bool:
         """Whether the node publishes devices."""
@@ -135,8 +129,12 @@ class ResourceSlices:
         """All nodes that do."""
         return self._pools_on.keys()
 
-    def _newest(self, pool: str) -> Iterator[_Slice]:
-        slices = [self._slices[name] for name in sorted(self._pools.get(pool, ()))]
+    def _names(self, node: str, pool: str) -> set[str]:
+        """Return the slices of a pool that may speak for the node: a driver of another node may name its pool alike."""
+        return {name for where in (node, _NO_NODE) for name in self._pools_on.get(where, {}).get(pool, ())}
+
+    def _newest(self, node: str, pool: str) -> Iterator[_Slice]:
+        slices = [self._slices[name] for name in sorted(self._names(node, pool))]
         newest = max((resource_slice.generation for resource_slice in slices), default=0)
         return (resource_slice for resource_slice in slices if resource_slice.generation == newest)
 
@@ -150,12 +148,10 @@ class ResourceSlices:
         if before == after:
             return
         if before is not None:
-            _discard(self._pools, before.pool, name)
             _discard(self._pools_on[before.node], before.pool, name)
             if not self._pools_on[before.node]:
                 del self._pools_on[before.node]
         if after is not None:
-            self._pools.setdefault(after.pool, set()).add(name)
             self._pools_on.setdefault(after.node, {}).setdefault(after.pool, set()).add(name)
         for pool in {version.pool for version in (before, after) if version}:
             self._touched(pool, {version.node for version in (before, after) if version and version.pool == pool})

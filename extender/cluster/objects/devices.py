@@ -27,7 +27,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
-    """It only looks, and takes nothing."""
+    """The claim does not hold the device: others may hold it at the same time."""
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -125,8 +125,8 @@ class ResourceClaim(msgspec.Struct, frozen=True):
         return tuple(result for result in self._results if not result.admin_access)
 
     @property
-    def looked_at(self) -> tuple[Result, ...]:
-        """The devices of that driver that it has by admin access, and does not hold."""
+    def by_admin_access(self) -> tuple[Result, ...]:
+        """The devices of that driver that its pods have, and that it does not hold."""
         return tuple(result for result in self._results if result.admin_access)
 
     @property

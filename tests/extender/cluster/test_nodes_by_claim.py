@@ -240,6 +240,26 @@ def test_processes_of_containers_with_devices_are_not_foreign() -> None:
     assert not view.fit >> 3 & 1 and view.fit & 1
 
 
+def test_processes_of_a_pod_that_has_stopped_since_the_report_are_not_foreign() -> None:
+    """The report is older than its end. A GPU would be closed after the end of each such pod."""
+    state = published(made_for("p", allocated(OURS, "n1", "gpu-0")), ledger=("p",))
+    state.pods.changed(pod("p", on="n1", phase="Succeeded", terminated=True))
+    assert reported(state, user("p", OURS, "gpu-0"), foreign=(0, 3)).foreign == {gpus("n1", 3)[0]}
+    state.claims.changed(made_for("p", waiting(OURS)))
+    assert state.views["n1"].foreign == {gpus("n1", 3)[0]}
+
+
+def test_a_monitor_that_ends_disputes_no_gpu() -> None:
+    """Its claim, which had admin access, is often gone before the agent's next report; the pods that have the GPUs go on."""
+    monitor = read_claim(allocated("monitor", "n1", *(f"gpu-{minor}" for minor in range(8)), admin=True))
+    state = published(monitor, made_for("p", allocated(OURS, "n1", "gpu-0")), ledger=("p",))
+    state.pods.changed(pod("p", on="n1"))
+    reported(state, user("p", OURS, "gpu-0"), user("dcgm", "monitor", *(f"gpu-{minor}" for minor in range(8))))
+    state.claims.deleted(monitor)
+    assert (state.views["n1"].disputed, free(state)) == (frozenset(), (1, 2, 3, 4, 5, 6, 7))
+    assert not state.conditions.in_conflict and state.sums.figures["gpus_used_without_claim"] == 0
+
+
 def test_without_a_feature_there_are_no_such_nodes() -> None:
     state = published()
     state.claims.allocated_here = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from extender.cluster.caches import resource_claims
 from extender.cluster.caches.resource_claims import NOTHING, ResourceClaims
 from extender.cluster.objects.versions import Listing
 from tests.dra import Json, allocated, gpu, mig, read_claim, read_slice, resource_slice, vfio, waiting
@@ -210,14 +211,72 @@ def test_a_container_with_an_unknown_device_that_no_claim_holds_may_have_any_gpu
     assert known.claims.on("n1", [user("train", "gpu-9")]).unmatched == (("ml/train", "gpu-9"),)
 
 
-def test_who_looks_at_a_device_does_not_use_it() -> None:
+MONITOR = allocated("monitor", "n1", "gpu-0", "gpu-1", admin=True)
+
+
+def test_who_has_admin_access_to_a_device_does_not_use_it() -> None:
     """The kubelet lists devices of admin access like any others; what is kept of the claim tells the difference."""
-    known = Known([resource_slice("n1", WHOLE)], [allocated("monitor", "n1", "gpu-0", "gpu-1", admin=True)])
-    devices = known.claims.on("n1", [user("monitor", "gpu-0", "gpu-1")])
-    assert devices == known.claims.on("n1")
-    known.take(waiting("monitor"))
+    known = Known([resource_slice("n1", WHOLE)], [MONITOR])
+    assert known.claims.on("n1", [user("monitor", "gpu-0", "gpu-1")]) == known.claims.on("n1")
+
+
+@pytest.mark.parametrize("end", ["deallocated", "deleted", "missing"])
+def test_who_had_admin_access_is_no_user_when_the_claim_is_gone(end: str) -> None:
+    """Agents report its containers for a while after that. All GPUs would be in conflict whenever monitors are replaced."""
+    known = Known([resource_slice("n1", WHOLE)], [MONITOR])
+    if end == "deallocated":
+        known.take(waiting("monitor"))
+    elif end == "deleted":
+        known.claims.deleted(known.claims.keep(read_claim(MONITOR)))
+    else:
+        known.claims.replaced([])
     assert known.touched == ["n1"]
+    assert known.claims.on("n1", [user("monitor", "gpu-0")]) == known.claims.on("n1")
+    assert known.claims.on("n1", [user("monitor", "gpu-2")]).unexplained.keys() == {"GPU-2"}
+
+
+def test_a_claim_of_the_same_name_without_admin_access_does_not_inherit_it() -> None:
+    """A container that keeps the device of a claim which is removed by force would not be seen."""
+    known = Known([resource_slice("n1", WHOLE)], [MONITOR])
+    known.take(waiting("monitor"))
+    known.take(allocated("monitor", "n1", "gpu-0"))
+    known.take(waiting("monitor"))
     assert known.claims.on("n1", [user("monitor", "gpu-0")]).unexplained
+
+
+def test_only_a_bounded_number_of_claims_is_kept_that_had_admin_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest ones are forgotten first."""
+    monkeypatch.setattr(resource_claims, "MAX_HAD_ADMIN_ACCESS", 2)
+    known = Known([resource_slice("n1", WHOLE)])
+    for name in ("a", "b", "c"):
+        known.take(allocated(name, "n1", "gpu-0", admin=True))
+        known.take(waiting(name))
+    users = [user(name, "gpu-0") for name in ("a", "b", "c")]
+    assert known.claims.on("n1", users).unexplained == {"GPU-0": (users[0],)}
+
+
+def test_a_driver_says_nothing_about_the_gpus_of_another_node() -> None:
+    """It may publish a pool of any name, with any generation, and only for its own node."""
+    forged = resource_slice("n2", [gpu(0, "GPU-3")], name="forged", generation=2**40)
+    forged["spec"]["pool"]["name"] = "n1"
+    known = Known([resource_slice("n1", WHOLE), forged], [allocated("train", "n1", "gpu-0")])
+    assert (known.held(), known.claims.on("n1").unmatched) == ({"GPU-0": ("ml/train",)}, ())
+
+
+def test_an_agent_says_nothing_about_the_devices_of_another_node() -> None:
+    """What it costs to look at a report does not grow with the pools that the report names."""
+    known = Known([resource_slice("n1", WHOLE), resource_slice("n2", [gpu(0, "GPU-9")])])
+    assert known.claims.on("n1", [user("train", "gpu-0", pool="n2")]) == known.claims.on("n1")
+
+
+def test_a_claim_that_is_heard_of_after_the_report_explains_its_container() -> None:
+    """Two watches have no common order."""
+    known = Known([resource_slice("n1", WHOLE)])
+    assert known.claims.on("n1", [user("train", "gpu-1")]).unexplained.keys() == {"GPU-1"}
+    known.take(allocated("train", "n1", "gpu-1"))
+    assert known.touched == ["n1"]
+    devices = known.claims.on("n1", [user("train", "gpu-1")])
+    assert devices.users.keys() == {"GPU-1"} and not devices.unexplained
 
 
 def test_where_claims_or_slices_are_not_known_a_container_proves_nothing() -> None:
