@@ -19,7 +19,8 @@ from extender.cluster.candidates.node_groups import NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.conditions import NodeConditions
-from extender.cluster.node_view import NodeView, derive
+from extender.cluster.derivation import derive
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.constraints import why_set_aside
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.fences import Fences

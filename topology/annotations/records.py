@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, StringConstraints
-
-from topology.annotations.payload import MAX_BYTES, Count, Schema, Text, Uuid, read, write
+from topology.annotations.payload import MAX_BYTES, read, write
+from topology.annotations.record_schemas import (
+    MAX_CONTAINERS,
+    ClaimSchema,
+    LedgerSchema,
+    ObservedSchema,
+    PlacementSchema,
+)
 from topology.errors import PayloadError
 from topology.node.links import Affinity
-from topology.node.model import MAX_NICS
 from topology.node.sharing import Limits
-from topology.node.slices import MAX_DEVICES
 
 if TYPE_CHECKING:
     from topology.bandwidth.predict import Bandwidth
@@ -172,91 +175,9 @@ class Observed:
     """
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
-"""A DNS subdomain: every Kubernetes name that occurs here is one."""
-
-
-ShareGib = Annotated[int, Field(ge=1, le=2**20)]
-
-
-class _Holder(Schema):
-    namespace: Name
-    name: Name
-    container: Name
-
-
-class _Sharer(_Holder):
-    parts: Annotated[int, Field(ge=1, le=2**16)] = 1
-
-
-class _ClaimUser(_Holder):
-    claim: Name
-    pool: Text
-    devices: Annotated[list[Text], Field(max_length=MAX_DEVICES)]
-
-
-class _Claim(_Holder):
-    gpu: Uuid
-    uid: Uuid
-    resource_version: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
-    exact: bool = False
-    memory_gib: ShareGib | None = None
-    sharing_class: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")] = ""
-    compute_percent: Annotated[int, Field(ge=1, le=100)] | None = None
-    parent: Uuid | None = None
-
-
-class _Ledger(Schema):
-    generation: Count
-    node_uid: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,96}$")] = ""
-    claims: Annotated[list[_Claim], Field(max_length=MAX_DEVICES)]
-    gpus: Annotated[list[Uuid], Field(max_length=MAX_DEVICES)] | None = None
-
-
-MAX_CONTAINERS = 256
-"""That one placement names."""
 _NVIDIA_UUID_CHARACTERS = 40
 _BESIDE_CONTAINERS_BYTES = 512
 """Of a placement: all but its containers, however long the numbers are."""
-
-GbPerS = Annotated[float, Field(ge=0, le=1e6)]
-
-
-class _Bandwidth(Schema):
-    low: GbPerS
-    point: GbPerS
-    high: GbPerS
-    measured: bool = False
-
-
-class _PlannedOn(Schema):
-    node: Name
-    fence: Annotated[str, StringConstraints(pattern=r"^[!-~]{0,64}$")] = ""
-
-
-class _Placement(Schema):
-    containers: Annotated[
-        dict[Name, Annotated[list[Uuid], Field(max_length=MAX_DEVICES)]], Field(max_length=MAX_CONTAINERS)
-    ]
-    affinity: Annotated[str, StringConstraints(pattern=f"^({'|'.join(Affinity)})$")] | None = None
-    bandwidth_gb_per_s: _Bandwidth | None = None
-    ledger_generation: Count | None = None
-    nics: Annotated[list[Text], Field(max_length=MAX_NICS)] = Field(default_factory=list)
-    memory_gib: Annotated[dict[Name, ShareGib], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=dict)
-    limits: Literal["cgroup", "mps", "none"] | None = None
-    planned: _PlannedOn | None = None
-
-
-class _Observed(Schema):
-    gpus: Annotated[dict[Uuid, _Holder], Field(max_length=MAX_DEVICES)]
-    generation: Count = 0
-    strangers: Annotated[dict[Uuid, Annotated[int, Field(ge=1, le=2**20)]], Field(max_length=MAX_DEVICES)] = Field(
-        default_factory=dict
-    )
-    """Foreign processes; agents that are out there write them under this key."""
-    node_version: Annotated[str, StringConstraints(pattern=r"^[0-9]{0,20}$")] = ""
-    shared: Annotated[dict[Uuid, list[_Sharer]], Field(max_length=MAX_DEVICES)] = Field(default_factory=dict)
-    claimed: list[_ClaimUser] = Field(default_factory=list)
 
 
 def is_later(version: str, than: str) -> bool:
@@ -296,12 +217,12 @@ def encode_ledger(ledger: Ledger) -> str:
         | ({"parent": claim.parent} if claim.parent else {})
         for claim in sorted(ledger.claims, key=_by_gpu)
     ]
-    return write(_Ledger, payload)
+    return write(LedgerSchema, payload)
 
 
 def decode_ledger(text: str | bytes) -> Ledger:
     """Return the ledger, claims by GPU; raises `PayloadError`, also for claims that contradict each other."""
-    payload = read(_Ledger, text)
+    payload = read(LedgerSchema, text)
     claims = tuple(map(_decode_claim, payload.claims))
     # Checked in the order of the payload, so that the path of a refusal is the reader's.
     gpus = None if payload.gpus is None else tuple(payload.gpus)
@@ -310,7 +231,7 @@ def decode_ledger(text: str | bytes) -> Ledger:
     return ledger if in_order == claims else replace(ledger, claims=in_order)
 
 
-def _decode_claim(said: _Claim) -> Claim:
+def _decode_claim(said: ClaimSchema) -> Claim:
     return Claim(
         said.gpu,
         said.uid,
@@ -350,8 +271,8 @@ def encode_placement(record: PlacementRecord) -> str:
         payload["planned"] = {"node": record.planned_node, **fence}
     if record.nics:
         with suppress(PayloadError):  # it is too long with them, or wrong without them as well
-            return write(_Placement, payload | {"nics": list(record.nics)})
-    return write(_Placement, payload)
+            return write(PlacementSchema, payload | {"nics": list(record.nics)})
+    return write(PlacementSchema, payload)
 
 
 def can_be_named(containers: Mapping[str, int]) -> bool:
@@ -367,7 +288,7 @@ def decode_placement(text: str | bytes) -> PlacementRecord:
         Bandwidth,  # brings the graph library, which an agent that only observes does without
     )
 
-    payload = read(_Placement, text)
+    payload = read(PlacementSchema, text)
     return PlacementRecord(
         containers={name: tuple(gpus) for name, gpus in sorted(payload.containers.items())},
         affinity=Affinity(payload.affinity) if payload.affinity else None,
@@ -401,7 +322,7 @@ def encode_observed(observed: Observed) -> str:
             _encode_holder(user) | {"claim": user.claim, "pool": user.pool, "devices": list(user.devices)}
             for user in observed.claimed
         ]
-    return write(_Observed, payload)
+    return write(ObservedSchema, payload)
 
 
 def _encode_holder(holder: Holder) -> dict[str, Any]:
@@ -410,7 +331,7 @@ def _encode_holder(holder: Holder) -> dict[str, Any]:
 
 def decode_observed(text: str | bytes) -> Observed:
     """Return what was observed; raises `PayloadError`."""
-    payload = read(_Observed, text)
+    payload = read(ObservedSchema, text)
     gpus = {uuid: Holder(**holder.model_dump()) for uuid, holder in sorted(payload.gpus.items())}
     return Observed(
         gpus,
