@@ -18,10 +18,13 @@ from benchmarks.simulated.double.resources import EVENTS, NODES
 from benchmarks.simulated.fleet import SimulatedNode, gpu_pod
 from extender.binding.driver import Driver
 from extender.binding.intents import FencePod, Intent, Refused, Reply
-from extender.core.reconciler import Reconciler
-from extender.kubernetes.events import EventRecorder
+from extender.core.reconciler import CONFLICT_SECONDS, Reconciler
+from extender.kubernetes.events import CONFLICT, EventRecorder
 from extender.telemetry.core import LEDGER_REPAIRS
 from extender.telemetry.metrics import Metrics
+from tests.dra import allocated, read_claim
+from tests.extender.builders import pod
+from tests.extender.cluster.test_nodes_by_claim import published, reported, user
 from tests.extender.four_gpus import MACHINE
 from tests.extender.polling import until
 from tests.extender.serving import Running, serving
@@ -190,3 +193,29 @@ async def test_a_tenth_of_500_ledgers_is_rebuilt_within_30_seconds(
         await until(lambda: all(claims(extender, name) == before[name] for name in damaged), goal(30))
         figure(f"C15: 50 of 500 ledgers were rebuilt after {time.monotonic() - began:.2f} s (goal 30)")
         assert {node.name: claims(extender, node.name) for node in nodes} == before
+
+
+@pytest.mark.parametrize(("rounds", "is_told"), [(1, False), (2, True)])
+async def test_a_gpu_that_a_claim_explains_by_the_next_round_is_in_no_conflict(rounds: int, is_told: bool) -> None:
+    """A watch may show a claim after the agent's report. Pods and nodes hear only of what lasts."""
+    replica, monitor = Replica(World("n1")), read_claim(allocated("monitor", "n1", "gpu-0", admin=True))
+    state = published(ledger=("p",))
+    state.pods.changed(pod("p", on="n1"))
+    reported(state, user("dcgm", "monitor", "gpu-0"))
+    assert state.conditions.in_conflict == {"n1"}
+    events, turns = EventRecorder(partial(pytest.fail, "nothing is sent")), defaultdict[str, Lock](Lock)
+    reconciler = Reconciler(
+        state=state,
+        timers=replica.attention,
+        driver=Driver(partial(pytest.fail, "nothing is written"), replica.clock, 3.0),
+        lock_of=turns.__getitem__,
+        events=events,
+        metrics=Metrics("", [LEDGER_REPAIRS]),
+    )
+    for _ in range(rounds):
+        await reconciler.round()
+        replica.seconds += CONFLICT_SECONDS
+    state.claims.changed(monitor)
+    await reconciler.round()
+    assert not state.conditions.in_conflict
+    assert events.is_news("p", CONFLICT) != is_told
