@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from extender.binding import bind, release
 from extender.binding.intents import Intent, Reply
-from extender.cluster import node_view
+from extender.cluster import derivation
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.state import ClusterState
@@ -152,8 +152,8 @@ MUTILATIONS = {
 
 
 SHARE_MUTILATIONS = {
-    "sum of shares not compared": ("do not fit", (node_view, "shares_of", shares.sum_ignored), []),
-    "shared GPU given whole": ("beside whole", (node_view, "_shape", shares.shared_taken_for_free), []),
+    "sum of shares not compared": ("do not fit", (derivation, "shares_of", shares.sum_ignored), []),
+    "shared GPU given whole": ("beside whole", (derivation, "_shape", shares.shared_taken_for_free), []),
     "class of shares not compared": ("two classes", (SharedGpu, "takes", shares.class_ignored), []),
     "share free before its process is gone": (
         "do not fit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from extender.cluster import node_view
+from extender.cluster import derivation
 from extender.cluster.ownership.evidence import Evidence
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.shares import shares_of
@@ -17,7 +17,7 @@ from topology.annotations.records import Claim
 from topology.placement.shares import Shares
 
 _standing = Evidence.standing
-_product: Any = node_view
+_product: Any = derivation
 _shape = _product._shape
 
 
