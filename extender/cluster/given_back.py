@@ -80,7 +80,7 @@ def _by_pod(taken: Mapping[Owner, int], names: Mapping[Owner, str]) -> Mapping[O
 
 def _shares(view: NodeView, across: Mapping[Owner, int]) -> Mapping[Owner, list[HeldShare]]:
     """Return the shares on GPUs that only shares of one class keep from being free."""
-    shares, positions, excluded = defaultdict[Owner, list[HeldShare]](list), dict[str, int](), 0
+    shares, excluded = defaultdict[Owner, list[HeldShare]](list), 0
     if not view.uses:
         return shares
     for gpus in across.values():

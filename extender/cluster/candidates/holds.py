@@ -178,9 +178,8 @@ class Holds:
         return hold if hold and hold.is_firm and hold.expires > now else None
 
     def own(self, uid: str, node: str, now: float) -> int:
-        """Return the GPUs of `node` that are held for the pod."""
-        hold = self._holds.get(uid)
-        return hold.gpus if hold and hold.node == node and hold.expires > now else 0
+        """Return the GPUs of `node` of which anything is held for the pod."""
+        return self.of(uid, node, now).touched
 
     def of(self, uid: str, node: str, now: float) -> Held:
         """Return what is held of `node` for the pod."""
