@@ -179,6 +179,12 @@ class ClusterState:
         """Take note of whether a DeviceClass maps the resource: then nodes where nobody offers it are kube-scheduler's."""
         self._views.map_to_dra(is_mapped=is_mapped)
 
+    @property
+    def claimed_for(self) -> Collection[str]:
+        """The UIDs of the pods that have claims on any node."""
+        self.refresh()
+        return self._views.claimed_for
+
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims."""
         self.refresh()

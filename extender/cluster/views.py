@@ -84,6 +84,11 @@ class Views:
         if was_up_to_date and self._dirty:
             self.wake()
 
+    @property
+    def claimed_for(self) -> Collection[str]:
+        """The UIDs of the pods that have claims, as of the views derived last."""
+        return self._claimed_on.keys()
+
     def claimed_on(self, uid: str) -> Collection[str]:
         """Return the nodes on which a pod has claims, as of the views derived last."""
         return self._claimed_on.get(uid, ())

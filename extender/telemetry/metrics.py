@@ -116,12 +116,12 @@ class Metrics:
         self._registry.register(_AtScrape(families))
 
     def watch_labels(self, declaration: Declaration, read: Callable[[], Mapping[str, float]]) -> None:
-        """Ask `read` for the values of a gauge by its only label at each scrape; those not returned are zero."""
+        """Ask `read` for the values of a gauge by its only label at each scrape; declared values are zero without."""
 
         def families() -> Iterator[GaugeMetricFamily]:
-            family, figures = GaugeMetricFamily(declaration.name, declaration.help, labels=declaration.labels), read()
-            for (value,) in declaration.values:
-                family.add_metric([value], figures.get(value, 0))
+            family = GaugeMetricFamily(declaration.name, declaration.help, labels=declaration.labels)
+            for value, figure in ({value: 0.0 for (value,) in declaration.values} | dict(read())).items():
+                family.add_metric([value], figure)
             yield family
 
         self._registry.register(_AtScrape(families))

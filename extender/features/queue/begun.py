@@ -19,7 +19,10 @@ from topology.placement.verdict import Placement
 
 def begun_plans(state: ClusterState, queue: QueuedPods) -> Iterator[Start]:
     """Yield the units that have been claimed for, and what they are to get."""
+    claimed_for = state.claimed_for
     for unit in queue.units:
+        if not any(member.pod.metadata.uid in claimed_for for member in unit.members):
+            continue
         assignments = tuple(claimed for member in unit.members if (claimed := _claimed(state, member)))
         if len(assignments) >= unit.needed or (
             assignments and has_open_member(state, unit.members[0].pod.metadata.uid)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,15 +27,16 @@ from extender.features.queue.fate import Fate
 from extender.features.queue.half_gangs import HalfGangs
 from extender.features.queue.listing import QueueReport, QueueStanding
 from extender.features.queue.newcomers import Newcomers
+from extender.features.queue.reasons import WaitReasons
 from extender.features.queue.reservation_turns import ReservationTurns
 from extender.features.queue.reserved import reserved_plans, without_reserved
 from extender.features.queue.running import running_pods
 from extender.features.queue.search import prepare, search
-from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING, by_largest
+from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGES, PODS, PREEMPTS, WAITING
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import StartedUnits
 from extender.features.queue.stranded import StrandedPods
-from extender.features.queue.waiting import NotPlanned, QueuedPods, ReadPods, WaitReason, read_queue, reasons_of
+from extender.features.queue.waiting import QueuedPods, ReadPods, read_queue, reasons_of
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
@@ -47,7 +47,6 @@ from extender.kubernetes.evictor import Evictor
 from extender.kubernetes.lease import RENEW_SECONDS, Leadership
 from extender.planning.planner import PlanContext, QueuePlan, Start
 from extender.planning.queue import PlacesOfUnits
-from extender.planning.units import Unit
 from extender.telemetry.metrics import Figures, Metrics
 
 ROUND_SECONDS: Final = 0.1
@@ -103,8 +102,7 @@ class Queue(Feature):
     half_gangs: HalfGangs = field(init=False)
     stranded: StrandedPods = field(init=False)
     evictions: QueueEvictions | None = field(init=False)
-    reasons: dict[str, NotPlanned] = field(default_factory=dict)
-    """UID → why a pod is not planned, as of the last plan; in the order in which they are served."""
+    reasons: WaitReasons = field(init=False)
     turns: ReservationTurns = field(init=False)
     newcomers: Newcomers = field(init=False)
     _halves: int = 0
@@ -122,8 +120,11 @@ class Queue(Feature):
         self.started = StartedUnits(self.state, self.life_seconds, self.settings.nominate, self.openings.steps)
         self.openings.are_here = self.outlook.is_here = self.plans
         self.turns = ReservationTurns(self.settings.reservation)
-        outlook = self.outlook
-        outlook.without_room, outlook.gang_of, outlook.kept = self._without_room, self._gang_of, self.turns.kept
+        outlook, reasons = self.outlook, WaitReasons(self.state)
+        self.reasons = reasons
+        outlook.without_room, outlook.gang_of, outlook.kept = reasons.without_room, reasons.gang_of, self.turns.kept
+        self.metrics.watch_labels(WAITING, reasons.by_reason)
+        self.metrics.watch_labels(BY_NAMESPACE, reasons.by_namespace)
         self.newcomers = Newcomers(self.state)
         self.half_gangs = HalfGangs(self.state)
         self.stranded = StrandedPods(self.state)
@@ -199,9 +200,9 @@ class Queue(Feature):
 
     def _in_order(self) -> Iterator[QueueStanding]:
         """Yield what the last plan says: pods that are planned, then those that are not."""
-        pods, waiting = self.state.pods, self.state.indexes.gates.queued
+        pods = self.state.pods
         yield from (QueueStanding.planned(pod, node) for uid, node in self.started.nodes() if (pod := pods.get(uid)))
-        yield from (QueueStanding.not_planned(waiting[uid], why) for uid, why in self.reasons.items() if uid in waiting)
+        yield from (QueueStanding.not_planned(pod, why) for pod, why in self.reasons)
 
     async def look_for_half_gangs(self) -> None:
         """Count the gangs that have been half for long, and end them; pods that can go nowhere are ended, too."""
@@ -262,11 +263,9 @@ class Queue(Feature):
         """Hold nothing for plans that another replica makes now."""
         self.started.forget()
         self._served_at = None
-        self.reasons = {}
+        self.reasons.are({})
         self.turns.forget()
         self.newcomers.forget()
-        self.metrics.show(WAITING, {(why.value,): 0 for why in WaitReason})
-        self.metrics.show(BY_NAMESPACE, {})
 
     async def _plan(self) -> None:
         """Plan all pods that wait or, before that is due again, those that have just come."""
@@ -296,7 +295,8 @@ class Queue(Feature):
         context = PlanContext(now.monotonic, PlacesOfUnits(self.state), lambda: running, may_reserve)
         plan = await self._planned(queue, context)
         self.turns.keep(plan.reservation, now.monotonic)
-        await self._explain(reasons_of(queue, plan))
+        self.reasons.are(reasons_of(queue, plan))
+        self._explain()
         end = self.clock().monotonic
         seconds = end - now.monotonic
         idle_seconds = min(max(IDLE_SECONDS, IDLE_RATIO * seconds), LONGEST_IDLE_SECONDS)
@@ -311,9 +311,8 @@ class Queue(Feature):
         kept = self.turns.reservation
         context = PlanContext(now.monotonic, PlacesOfUnits(self.state), may_reserve=lambda _: False, kept=kept)
         plan = await self._planned(queue, context)
-        queued = self.state.indexes.gates.queued
-        before = {uid: why for uid, why in self.reasons.items() if uid in queued and uid not in self.started}
-        await self._explain(before | reasons_of(queue, plan))
+        self.reasons.are_of(pods, reasons_of(queue, plan))
+        self._explain()
         end = self.clock().monotonic
         self._newcomers_not_before = end + (end - now.monotonic)
         if _is_cut(queue, plan):
@@ -337,14 +336,8 @@ class Queue(Feature):
                 self._say_planned(start)
         return plan
 
-    async def _explain(self, why: dict[str, NotPlanned]) -> None:
-        """Remember why each pod waits, by UID, and say it to the first of them."""
-        self.reasons = why
-        await asyncio.sleep(0)
-        reasons = Counter((reason.why.value,) for reason in self.reasons.values())
-        self.metrics.show(WAITING, {(why.value,): reasons[why.value,] for why in WaitReason})
-        waiting = Counter(pod.key[0] for uid in self.reasons if (pod := self.state.pods.get(uid)))
-        self.metrics.show(BY_NAMESPACE, by_largest(waiting))
+    def _explain(self) -> None:
+        """Say why they wait to the first of the pods without a plan."""
         for event in events.of_waiting(islice(self._not_planned(), EVENTS_AT_ONCE), self.clock()):
             self.recorder.record(event)
 
@@ -352,13 +345,6 @@ class Queue(Feature):
         """Yield the pods without a plan in their order, with their places."""
         placed = listing.with_places(self.state, self._in_order()) if self.reasons else ()
         return ((standing, place) for standing, place in placed if standing.pod.uid in self.reasons)
-
-    def _without_room(self) -> Iterator[str]:
-        return (uid for uid, reason in self.reasons.items() if reason.is_without_room)
-
-    def _gang_of(self, uid: str) -> Unit | None:
-        reason = self.reasons.get(uid)
-        return reason.gang if reason else None
 
     def _say_planned(self, start: Start) -> None:
         if start.unit.is_gang:

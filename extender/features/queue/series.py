@@ -36,14 +36,14 @@ EVICTIONS: Final = Declaration(
 WAITING: Final = Declaration(
     "gputopo_queue_waiting_pods",
     "Pods that wait in the queue, by reason.",
-    SeriesKind.GAUGE,
+    SeriesKind.READ,
     labels=("reason",),
     values=tuple(product(WaitReason)),
 )
 BY_NAMESPACE: Final = Declaration(
     "gputopo_queue_namespace_pods",
     "Pods that wait in the queue, by namespace: the 32 with the most, and `*` for all others.",
-    SeriesKind.GAUGE,
+    SeriesKind.READ,
     labels=("pod_namespace",),
 )
 GAUGES: Final = read_gauges(
@@ -59,8 +59,8 @@ OTHERS: Final = "*"
 """All others together; no namespace has this name."""
 
 
-def by_largest(pods: Counter[str]) -> dict[tuple[str, ...], float]:
+def by_largest(pods: Counter[str]) -> dict[str, float]:
     """Return the pods of the namespaces with the most of them, and of all others together."""
-    largest: dict[tuple[str, ...], float] = {(name,): count for name, count in pods.most_common(NAMESPACES)}
+    largest: dict[str, float] = {**dict(pods.most_common(NAMESPACES))}
     others = pods.total() - sum(largest.values())
-    return largest | ({(OTHERS,): others} if others else {})
+    return largest | ({OTHERS: others} if others else {})

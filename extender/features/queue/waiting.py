@@ -166,7 +166,8 @@ def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
         unit, reason = units[key], _IN_VAIN[wait]
         if unit.is_gang and reason.is_without_room:
             reason = replace(reason, gang=unit)
-        waits |= dict.fromkeys((member.pod.metadata.uid for member in unit.members), reason)
+        for member in unit.members:
+            waits[member.pod.metadata.uid] = reason
     return waits | {**queue.not_planned}
 
 

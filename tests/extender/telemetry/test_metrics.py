@@ -77,6 +77,14 @@ def test_gauges_are_read_at_each_scrape() -> None:
     assert {name for name in every_gauge(0.0) if f"gputopo_{name}" not in series} == {"policies_in_force"}
 
 
+def test_labels_that_are_read_need_not_be_declared() -> None:
+    """Namespaces are not known before; declared values are there without a figure, too."""
+    pods = Declaration("gputopo_pods", "Pods.", SeriesKind.READ, labels=("pod_namespace",), values=(("ml",),))
+    metrics = Metrics("digest", [pods])
+    metrics.watch_labels(pods, lambda: {"web": 3.0})
+    assert families(metrics)["gputopo_pods"] == {("ml",): 0.0, ("web",): 3.0}
+
+
 def test_gauge_shows_its_last_figures_alone() -> None:
     """A size that no machine has any more is gone."""
     sizes = Declaration("gputopo_sizes", "Pods by size.", SeriesKind.GAUGE, labels=("gpus",))

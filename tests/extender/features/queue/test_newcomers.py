@@ -69,7 +69,7 @@ async def test_a_newcomer_leaves_kept_gpus_alone() -> None:
     site.create("pod", [2])
     await site.tick()
     assert site.waiting() == {"gang", "pod"}
-    assert {pod.words for pod in site.queue.reasons.values()} == {
+    assert {why.words for _, why in site.queue.reasons} == {
         "there is no room for its gang now; GPUs are kept for it",
         "there is no room for it now",
     }
@@ -86,3 +86,18 @@ async def test_newcomers_beyond_those_that_may_be_under_way_are_planned_soon() -
     for _ in range(4):
         await site.tick()
     assert site.waiting() == set()
+
+
+async def test_pods_that_wait_are_counted_as_they_are() -> None:
+    """Those that have a plan, or are gone, do not count, however long the last plan for all pods is ago."""
+    site = Site(1, 2, Random(0))
+    for name in ("gone", "stays"):
+        site.create(name, [8])
+    await site.tick()
+    site.queue._not_before = site.seconds + 30.0
+    site.create("pod", [2])
+    site.create("late", [8])
+    site.end("gone")
+    await site.tick()
+    assert (site.bound(), site.queue.reasons.by_reason()) == ({"pod"}, {"no-room": 2})
+    assert site.queue.reasons.by_namespace() == {"default": 2}
