@@ -72,6 +72,9 @@ def scheduler(
             "--waiting", min=0, help="With --queue: the same without and with so many pods of another tenant."
         ),
     ] = 0,
+    per_second: Annotated[
+        float, typer.Option("--per-second", min=0, help="With --queue: pods created in a second; 0: all at once.")
+    ] = 0,
     dra: Annotated[
         bool,
         typer.Option("--dra", help="A burst of ResourceClaims: allocated by kube-scheduler, and by our planner."),
@@ -102,8 +105,8 @@ def scheduler(
     chosen = [option for option, is_chosen in {**alone, "--burst": burst, "--storm": storm}.items() if is_chosen]
     if len(chosen) > 1 and chosen[0] in alone:
         refuse(f"{chosen[0]}: not with {chosen[1]}")
-    if waiting and not queue:
-        refuse("--waiting needs --queue")
+    if (waiting or per_second) and not queue:
+        refuse(f"{'--waiting' if waiting else '--per-second'} needs --queue")
     try:
         binaries = find_binaries(kube_bin)
         if start_gangs is not None:
@@ -114,7 +117,8 @@ def scheduler(
             measured = waiting_gangs.measure(gangs_load, rounds, binaries)
             text = waiting_gangs.as_text(measured)
         elif queue:
-            measured = queue_burst.measure(queue_burst.QueueBurstLoad(nodes, pods, waiting), rounds, binaries)
+            queue_load = queue_burst.QueueBurstLoad(nodes, pods, waiting, per_second)
+            measured = queue_burst.measure(queue_load, rounds, binaries)
             text = queue_burst.as_text(measured)
         elif dra:
             measured = dra_burst.measure(nodes, pods, rounds, binaries)

@@ -45,15 +45,18 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
 
 
 async def create_pods(
-    api: ApiClient, pods: int, made_by: Callable[..., Json] = gpu_pod, **spec: Any
+    api: ApiClient, pods: int, made_by: Callable[..., Json] = gpu_pod, per_second: float = 0.0, **spec: Any
 ) -> dict[str, float]:
     """Return when each was created, as we heard of it.
 
-    `made_by` makes a pod from its name, its number of GPUs and `spec`, which adds to that of each.
+    `made_by` makes a pod from its name, its number of GPUs and `spec`, which adds to that of each. With `per_second` they come
+    in equal intervals.
     """
-    created = dict[str, float]()
+    created, began = dict[str, float](), time.perf_counter()
 
     async def create_one(number: int) -> None:
+        if per_second:
+            await asyncio.sleep(began + number / per_second - time.perf_counter())
         await create(api, made_by(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
         created[f"pod-{number}"] = time.perf_counter()
 

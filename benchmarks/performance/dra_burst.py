@@ -126,7 +126,7 @@ def _line(row: dict[str, Any]) -> str:
 
 async def _measure(folder: Path, binaries: Path, nodes: int, pods: int, way: DraWay, number: int) -> DraBurstRow:
     is_planned = way is DraWay.PLANNED
-    spec = {"schedulingGates": [GATE]} if is_planned else {}
+    spec: dict[str, Any] = {"schedulingGates": [GATE]} if is_planned else {}
     machines = [replace(node, has_plugin=False) for node in mixed_fleet(nodes)]
     async with (
         running_control_plane(binaries, folder) as plane,

@@ -4,7 +4,9 @@ No kube-scheduler here knows an extender. Each measurement has a control plane o
 created while kube-scheduler and planner run. Those of the queue have its gate; the planner is a process that shares the
 machine with all others. The time from the first pod's creation counts, so the planner's rounds do, too.
 
-With `--waiting` the queue is measured without and with pods of another namespace that wait in it and fit nowhere.
+With `--waiting` the queue is measured without and with pods of another namespace that wait in it and fit nowhere. It is also
+measured beside as many pods with a gate that nobody serves. These cost kube-scheduler and API server the same, and the planner
+next to nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, Final
 from benchmarks.performance.burst import CREATED_AT_ONCE, alternating, create_pods, spread, until_bound
 from benchmarks.performance.machine import describe_machine
 from benchmarks.performance.verbs import percentile
-from benchmarks.processes.client import ApiClient, for_all
+from benchmarks.processes.client import ApiClient, Json, for_all
 from benchmarks.processes.control_plane import running_control_plane, running_scheduler
 from benchmarks.processes.kube_binaries import kubernetes_version
 from benchmarks.processes.kube_settings import CLIENT_LIMITS
@@ -36,6 +38,7 @@ from topology.annotations import keys
 
 _ALL_NODES, _BY_DEFAULT = 100, 0
 _TENANT: Final = "tenant"
+_OTHER_GATE: Final = {"name": "example.com/closed"}
 
 
 class BurstWay(StrEnum):
@@ -49,6 +52,8 @@ class BurstWay(StrEnum):
     """Planned by the queue; kube-scheduler is set up as for `none`."""
     BESIDE_WAITING = "queue-beside-waiting"
     """The same, while pods of another namespace wait in the queue."""
+    BESIDE_GATED = "queue-beside-gated"
+    """The same, while these pods wait behind a gate of somebody else."""
 
     @property
     def percentage_of_nodes_to_score(self) -> int:
@@ -58,13 +63,14 @@ class BurstWay(StrEnum):
     @property
     def is_planned(self) -> bool:
         """Whether pods have the gate of the queue."""
-        return self in (BurstWay.QUEUE, BurstWay.BESIDE_WAITING)
+        return self not in (BurstWay.NONE, BurstWay.DEFAULT_VIEW)
 
 
 COMPARED: Final = (
     (BurstWay.QUEUE, BurstWay.NONE),
     (BurstWay.QUEUE, BurstWay.DEFAULT_VIEW),
     (BurstWay.BESIDE_WAITING, BurstWay.QUEUE),
+    (BurstWay.BESIDE_WAITING, BurstWay.BESIDE_GATED),
 )
 
 
@@ -76,12 +82,14 @@ class QueueBurstLoad:
     pods: int
     waiting: int = 0
     """Pods of another namespace."""
+    per_second: float = 0.0
+    """Pods created in a second, 0 as many as possible."""
 
     @property
     def ways(self) -> tuple[BurstWay, ...]:
         """What is compared."""
         return (
-            (BurstWay.QUEUE, BurstWay.BESIDE_WAITING)
+            (BurstWay.QUEUE, BurstWay.BESIDE_WAITING, BurstWay.BESIDE_GATED)
             if self.waiting
             else (BurstWay.NONE, BurstWay.DEFAULT_VIEW, BurstWay.QUEUE)
         )
@@ -96,7 +104,7 @@ class QueueBurstRow:
     nodes: int
     pods: int
     waiting: int
-    """Pods of another namespace in the queue."""
+    """Pods of another namespace, in the queue or behind another gate."""
     percentage_of_nodes_to_score: int
     seconds: float
     """From the first pod's creation to the last Binding."""
@@ -126,6 +134,7 @@ def measure(load: QueueBurstLoad, rounds: int, binaries: Path) -> dict[str, Any]
             "scheduler_client": dict(CLIENT_LIMITS),
             "planner_writes_at_once": AT_ONCE,
             "pods_created_at_once": CREATED_AT_ONCE,
+            "pods_created_per_second": load.per_second or None,
         },
         "kubernetes": kubernetes_version(binaries),
         "machine": machine,
@@ -173,13 +182,13 @@ def _line(row: dict[str, Any]) -> str:
 async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: BurstWay, number: int) -> QueueBurstRow:
     configuration = {"percentageOfNodesToScore": way.percentage_of_nodes_to_score}
     spec: dict[str, Any] = {"schedulingGates": [GATE]} if way.is_planned else {}
-    waiting = load.waiting if way is BurstWay.BESIDE_WAITING else 0
+    waiting = load.waiting if way in (BurstWay.BESIDE_WAITING, BurstWay.BESIDE_GATED) else 0
     async with (
         running_control_plane(binaries, folder) as plane,
         ApiClient.from_kubeconfig(plane.kubeconfig) as api,
     ):
         await join(api, mixed_fleet(load.nodes))
-        await _create_waiting(api, waiting)
+        await _create_waiting(api, waiting, GATE if way is BurstWay.BESIDE_WAITING else _OTHER_GATE)
         async with (
             running_planner(plane, api) if way.is_planned else nullcontext() as planner,
             running_scheduler(plane, configuration) as scheduler,
@@ -187,7 +196,7 @@ async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: Burs
             machine_load = os.getloadavg()[0]
             ours, theirs = planner.process.cpu_seconds() if planner else 0.0, scheduler.cpu_seconds()
             looking, began = asyncio.create_task(until_bound(api, load.pods, scheduler)), time.perf_counter()
-            created = await create_pods(api, load.pods, **spec)
+            created = await create_pods(api, load.pods, per_second=load.per_second, **spec)
             bound = await looking
             ours = planner.process.cpu_seconds() - ours if planner else 0.0
             theirs = scheduler.cpu_seconds() - theirs
@@ -211,12 +220,12 @@ async def _measure(folder: Path, binaries: Path, load: QueueBurstLoad, way: Burs
     )
 
 
-async def _create_waiting(api: ApiClient, pods: int) -> None:
+async def _create_waiting(api: ApiClient, pods: int, gate: Json) -> None:
     """Create pods in a namespace of their own that no node can take."""
     (await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": _TENANT}})).ok()
 
     async def create_one(number: int) -> None:
-        pod = gpu_pod(f"waiting-{number}", 8, {keys.MIN_BANDWIDTH: "1000000"}, schedulingGates=[GATE])
+        pod = gpu_pod(f"waiting-{number}", 8, {keys.MIN_BANDWIDTH: "1000000"}, schedulingGates=[gate])
         (await api.call("POST", f"/api/v1/namespaces/{_TENANT}/pods", pod)).ok()
 
     await for_all(range(pods), create_one, CREATED_AT_ONCE)

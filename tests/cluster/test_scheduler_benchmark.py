@@ -90,9 +90,11 @@ def test_measures_how_fast_gangs_start_by_core_and_by_the_queue(binaries: Path) 
 
 def test_measures_how_long_pods_wait_while_another_tenants_pods_do(binaries: Path) -> None:
     """These wait until the end, as they fit nowhere."""
-    load = ("--queue", "--waiting", "30", "--nodes", "20", "--pods", "12")
+    load = ("--queue", "--waiting", "30", "--nodes", "20", "--pods", "12", "--per-second", "12")
     measured = measure(binaries, *load)
-    assert {row["extender"]: row["waiting"] for row in measured["rows"]} == {"queue": 0, "queue-beside-waiting": 30}
-    (ratio,) = measured["ratios"]
-    assert (ratio["of"], ratio["to"]) == ("queue-beside-waiting", "queue")
-    assert ratio["created_to_bound_mean"] > 0
+    waiting = {"queue": 0, "queue-beside-waiting": 30, "queue-beside-gated": 30}
+    assert {row["extender"]: row["waiting"] for row in measured["rows"]} == waiting
+    assert all(row["pods_per_second"] <= 13.1 for row in measured["rows"])  # the first of twelve pods comes at once
+    ratios = {(ratio["of"], ratio["to"]): ratio["created_to_bound_mean"] for ratio in measured["ratios"]}
+    assert ratios.keys() == {("queue-beside-waiting", "queue"), ("queue-beside-waiting", "queue-beside-gated")}
+    assert all(ratio > 0 for ratio in ratios.values())
