@@ -15,7 +15,7 @@ from extender.cluster.caches.node_cache import KnownNode, NodeCache
 from extender.cluster.caches.pod_cache import PodCache
 from extender.cluster.caches.publishers import Publishers, recorded_gpus
 from extender.cluster.caches.resource_claims import ResourceClaims
-from extender.cluster.candidates.node_groups import NodeGroups
+from extender.cluster.candidates.node_groups import Gives, NodeGroups
 from extender.cluster.candidates.openness import Surroundings
 from extender.cluster.candidates.shape_index import ShapeIndex
 from extender.cluster.conditions import NodeConditions
@@ -135,7 +135,8 @@ class Views:
         self.sums.put(name, view)
         self.shapes.put(name, view.shape)
         labels, topology_class = cached.node.metadata.labels or {}, view.shape.topology_class
-        self.node_groups.put(name, labels, topology_class, plugin_chooses=view.plugin_chooses)
+        gives = Gives.BY_CLAIM if view.by_claim else Gives.BY_PLUGIN if view.plugin_chooses else Gives.BY_PLAN
+        self.node_groups.put(name, labels, topology_class, gives)
         self._index_claims(name, before, view)
         if view.is_broken:
             self._fences.lost(name, cached.payloads.ledger if cached.payloads.had_ledger else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,7 +21,7 @@ from extender.verbs.ranking import Ranking
 from topology.placement.group import Progress, narrow
 from topology.placement.verdict import Reason, Rejection
 from topology.request.domains import GroupRequest
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import AcceptedDevices, GpuRequest
 
 ELSEWHERE = Rejection(
     Reason.GROUP, "not in the domain that the pod's group fills now", remedy="the pod goes to that domain"
@@ -41,8 +41,8 @@ class PodContext:
     now: Instant
     fallbacks: tuple[GpuRequest, ...] = ()
     """What the planner may meet instead, in order."""
-    accepted_devices: Hashable = ()
-    """Pods with equal values accept the same devices by their ResourceClaims."""
+    accepted_devices: tuple[AcceptedDevices, ...] = ()
+    """Of `request` and each of `fallbacks`; pods with equal values accept the same devices by their ResourceClaims."""
 
     @classmethod
     def read(cls, state: ClusterState, pod: Pod, now: Instant) -> Self:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from topology.annotations import keys
 from topology.errors import RequestError
@@ -146,6 +146,15 @@ class GpuRequest:
         return replace(self, required=None, preferred=self.required or self.preferred, min_bandwidth_gb_per_s=None)
 
 
+class AcceptedDevices(NamedTuple):
+    """What ResourceClaims accept as a GPU."""
+
+    selectors: tuple[str, ...]
+    """CEL expressions; each device has to match all."""
+    match_attributes: tuple[str, ...] = ()
+    """Of which all devices of the pod have the same value."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodRequest:
     """What a pod asks for, and how its GPUs are shared out among its containers."""
@@ -161,8 +170,8 @@ class PodRequest:
     """How long it will run; `None`: it does not say."""
     fallbacks: tuple[PodRequest, ...] = ()
     """What it accepts instead, in order: each only where there is no room for those before."""
-    accepted_devices: Hashable = ()
-    """Pods with equal values accept the same devices by their ResourceClaims."""
+    accepted_devices: tuple[AcceptedDevices, ...] = ()
+    """Of `request` and each of `fallbacks`; pods with equal values accept the same devices by their ResourceClaims."""
 
     def at_age(self, age_seconds: float) -> GpuRequest:
         """Return the request as it stands when the pod could have been scheduled for `age_seconds`."""

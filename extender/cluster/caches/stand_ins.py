@@ -36,7 +36,7 @@ class StandIns:
         self._bound.pop(uid, None)
         if pod is None or stands_for is None or pod.ended:
             return
-        stand_in = StandIn(stands_for, *pod.key, pod.gpus, pod.pod.metadata.creation_timestamp)
+        stand_in = StandIn(stands_for, *pod.key, stands_for.gpus or pod.gpus, pod.pod.metadata.creation_timestamp)
         (self._by_uid if pod.node is None else self._bound)[uid] = stand_in
 
     def by_pod(self, namespace: str | None = None) -> Mapping[str, StandIn]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 from extender.cluster.candidates.shape import Shape
@@ -23,8 +24,19 @@ from topology.request.gpu_request import GpuRequest
 REMEMBERED: Final = 64
 """Groups without a node."""
 
-Kind = tuple[TopologyClass, bool]
-"""How a node is wired, and whether NVIDIA's plugin chooses there."""
+
+class Gives(Enum):
+    """How pods get the GPUs of a node."""
+
+    BY_PLAN = auto()
+    BY_PLUGIN = auto()
+    """NVIDIA's plugin chooses."""
+    BY_CLAIM = auto()
+    """By ResourceClaims."""
+
+
+Kind = tuple[TopologyClass, Gives]
+"""How a node is wired, and how it gives its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,8 @@ class NodeGroup:
     name: str
     """The label's value."""
     empty: Shape
+    gives: Gives | None
+    """`None`: nobody knows, as there is no node yet."""
 
     @property
     def gpus(self) -> int:
@@ -42,7 +56,16 @@ class NodeGroup:
 
     def would_take(self, request: GpuRequest) -> bool:
         """Whether a pod with this request fits there; not before a long search has come to its end."""
-        return isinstance(self.empty.decide(request), Placement)
+        by_claim = request.by_claim if self.gives is None else self.gives is Gives.BY_CLAIM
+        return by_claim == request.by_claim and isinstance(self._empty_for(request).decide(request), Placement)
+
+    def how_many_fit(self, request: GpuRequest) -> int:
+        """Return how many pods with this request fit there, of which it would take one."""
+        return self._empty_for(request).how_many_fit(request)[0]
+
+    def _empty_for(self, request: GpuRequest) -> Shape:
+        """Return the empty node as one that gives its GPUs as a pod requests them."""
+        return replace(self.empty, by_claim=request.by_claim)
 
 
 class NodeGroups:
@@ -62,14 +85,14 @@ class NodeGroups:
         """The last kind of groups without a node; owned by the last node, so that one with ever new labels pushes out its own."""
 
     def put(
-        self, node: str, labels: Mapping[str, str], topology_class: TopologyClass | None, *, plugin_chooses: bool
+        self, node: str, labels: Mapping[str, str], topology_class: TopologyClass | None, gives: Gives = Gives.BY_PLAN
     ) -> None:
         """Take this for what a node is; one that has not published its topology yet teaches nothing."""
         self.remove(node)
         group = labels.get(self.label)
         if not group or topology_class is None:
             return
-        kind = topology_class, plugin_chooses
+        kind = topology_class, gives
         self._group_of[node] = group, kind
         self._kinds.setdefault(group, Counter())[kind] += 1
         if group in self._gone:
@@ -94,20 +117,20 @@ class NodeGroups:
 
     def __iter__(self) -> Iterator[NodeGroup]:
         for name in sorted({*self._declared, *self._kinds, *self._gone}):
-            topology_class, plugin_chooses = self._kind_of(name)
-            yield NodeGroup(name, _empty(topology_class, plugin_chooses=plugin_chooses))
+            topology_class, gives = self._kind_of(name)
+            yield NodeGroup(name, _empty(topology_class, plugin_chooses=gives is Gives.BY_PLUGIN), gives)
 
-    def _kind_of(self, name: str) -> Kind:
+    def _kind_of(self, name: str) -> tuple[TopologyClass, Gives | None]:
         kinds = self._kinds.get(name)
         kind = max(kinds, key=lambda kind: (kinds[kind], len(kind[0].node))) if kinds else self._gone.get(name)
         if declared := self._declared.get(name):
-            return declared, kind[1] if kind else self._plugin_mostly_chooses()
+            return declared, kind[1] if kind else self._as_most_give()
         assert kind is not None
         return kind
 
-    def _plugin_mostly_chooses(self) -> bool:
-        chosen = Counter(plugin_chooses for _, (_, plugin_chooses) in self._group_of.values())
-        return chosen[True] > chosen[False]
+    def _as_most_give(self) -> Gives | None:
+        counts = Counter(gives for _, (_, gives) in self._group_of.values())
+        return max(Gives, key=counts.__getitem__) if counts else None
 
 
 def _empty(topology_class: TopologyClass, *, plugin_chooses: bool) -> Shape:

@@ -245,7 +245,8 @@ def read_gpu_pod(
     if claimed is not None and not (asked.names_gpus and pod.spec.node_name):  # a plugin's GPUs count in any case
         return GpuPod(pod, claimed.gpus, _placed(pod), stopped, cpu_milli=asked.cpu_milli, claimed=claimed)
     if asked.gpus is None and asked.is_readable:
-        return None
+        by_claim = is_stand_in(pod) and bool(pod.spec.resource_claims)  # whatever its claim holds, the node's view has
+        return GpuPod(pod, 0, None, stopped, cpu_milli=asked.cpu_milli) if by_claim else None
     return GpuPod(
         pod, asked.gpus, _placed(pod), stopped, asked.profile, asked.shares, asked.init_share, asked.cpu_milli
     )

@@ -8,6 +8,8 @@ from typing import Final, Self
 from extender.cluster.objects.kinds import Pod
 from topology.annotations import keys
 
+_DIGITS: Final = 3
+"""Of a number of GPUs; users write the annotation, too."""
 NEVER_PLACED: Final = "pod is a placeholder, which asks for a node and is never placed"
 
 
@@ -18,6 +20,8 @@ class StandsFor:
     namespace: str
     name: str
     uid: str
+    gpus: int = 0
+    """That the stand-in requests by a ResourceClaim; 0: its containers request them."""
 
     @classmethod
     def read(cls, pod: Pod) -> Self | None:
@@ -25,16 +29,19 @@ class StandsFor:
         text = (pod.metadata.annotations or {}).get(keys.PLACEHOLDER_FOR)
         if text is None:
             return None
-        namespace, name, uid, *_ = (*text.split("/"), "", "", "")
-        return cls(namespace, name, uid)
+        namespace, name, uid, gpus, *_ = (*text.split("/"), "", "", "", "")
+        is_count = gpus.isascii() and gpus.isdigit() and len(gpus) <= _DIGITS
+        return cls(namespace, name, uid, int(gpus) if is_count else 0)
 
     def __str__(self) -> str:
         """Write it as `read` reads it.
 
         >>> str(StandsFor("ml", "train-0", "0f3a"))
         'ml/train-0/0f3a'
+        >>> str(StandsFor("ml", "train-0", "0f3a", 8))
+        'ml/train-0/0f3a/8'
         """
-        return f"{self.namespace}/{self.name}/{self.uid}"
+        return "/".join([self.namespace, self.name, self.uid, *([str(self.gpus)] if self.gpus else [])])
 
 
 def is_stand_in(pod: Pod) -> bool:

@@ -30,7 +30,7 @@ from extender.core.feature import Core, Feature, Removal
 from extender.core.queue_outlook import QueueOutlook
 from extender.features.autoscaling import events
 from extender.features.autoscaling.arrivals import Arrivals
-from extender.features.autoscaling.job import LABELS, creation, deletion
+from extender.features.autoscaling.job import LABELS, claim_template_creation, creation, deletion
 from extender.features.autoscaling.limits import PlaceholderLimits
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from extender.features.autoscaling.settings import AutoscalingSettings
@@ -268,10 +268,10 @@ class Autoscaling(Feature):
 
     async def _ask_for(self, needs: Sequence[tuple[GpuPod, Need]], now: Instant) -> None:
         """Ask for as many nodes as the pods fill: those with the same request may go to one."""
-        waiting = Counter(need.request for _, need in needs)
-        asked_for = Counter(need.request for pod, need in needs if pod.uid in self._standing)
+        waiting = Counter(need.kind for _, need in needs)
+        asked_for = Counter(need.kind for pod, need in needs if pod.uid in self._standing)
         paused = Counter(
-            (pod.key[0], need.request)
+            (pod.key[0], need.kind)
             for pod, need in needs
             if pod.uid not in self._standing and not self._attempts.may_begin(pod.uid, now.monotonic)
         )
@@ -282,15 +282,15 @@ class Autoscaling(Feature):
         while left:
             pod, need = min(left, key=lambda pending: (*limits.had_by(pending[0]), self._waits_since(pending[0].uid)))
             left.remove((pod, need))
-            nodes = asked_for[need.request] + paused[pod.key[0], need.request]
-            is_covered = waiting[need.request] <= nodes * need.pods_per_node
+            nodes = asked_for[need.kind] + paused[pod.key[0], need.kind]
+            is_covered = waiting[need.kind] <= nodes * need.pods_per_node
             if pod.uid in self._standing or is_covered or not self._is_due(pod.uid, now):
                 continue
             if why := limits.refusal(pod):
                 self.events.record(events.node_not_asked(PodName.of(pod), why))
             elif await self._ask(pod, need):
                 limits.take(pod.key[0], pod)
-                asked_for[need.request] += 1
+                asked_for[need.kind] += 1
 
     def _waits_since(self, uid: str) -> float:
         """Return since when a pod is refused, or has no room in the queue."""
@@ -322,8 +322,7 @@ class Autoscaling(Feature):
         document = await self._read(pod)
         if document is None or not _is_waiting(document, pod.uid):
             return False
-        label, resource = self.state.node_groups.label, self.state.resource
-        status, body = await self._try(creation(document, need, label, resource, self.settings))
+        status, body = await self._create(document, need)
         if status == _EXISTS:
             return True
         if status >= 300:
@@ -336,6 +335,18 @@ class Autoscaling(Feature):
         self.events.record(events.node_asked(PodName.of(pod), need.gpus, need.groups, self.settings.life))
         log.info("asked for a node", pod="/".join(pod.key), uid=pod.uid, gpus=need.gpus, groups=need.groups)
         return True
+
+    async def _create(self, pod: Mapping[str, Any], need: Need) -> tuple[int, bytes]:
+        """Create a placeholder, and after it the template of its claim, without which no autoscaler looks at it."""
+        label, resource, uid = self.state.node_groups.label, self.state.resource, pod["metadata"]["uid"]
+        status, body = await self._try(creation(pod, need, label, resource, self.settings))
+        if status >= 300 or not need.request.by_claim:
+            return status, body
+        job_uid = read_whole(body)["metadata"]["uid"]
+        status, body = await self._try(claim_template_creation(uid, job_uid, need, self.settings))
+        if status >= 300 and status != _EXISTS:
+            await self._try(deletion(self.settings.namespace, uid))
+        return status, body
 
     async def _withdraw(self, uid: str) -> bool:
         """Have a placeholder deleted; returns whether it will be."""

@@ -4,23 +4,25 @@ Autoscalers count. A pod that is refused for links fits by count, so no node com
 GPU more than any refused node has free fits nowhere by count. It may only go to groups whose empty nodes would take the
 pod.
 
-Autoscalers do not see a pod behind the queue's gate at all. So a placeholder stands for it whatever it has no room for.
+Autoscalers do not see a pod behind the queue's gate at all. So a placeholder stands for it whatever it has no room for. Of what
+the ResourceClaims of a pod accept, the first alternative counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.state import ClusterState
 from extender.kit.clock import Instant
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.placement.verdict import Reason
-from topology.request.gpu_request import GpuRequest
+from topology.request.gpu_request import AcceptedDevices, GpuRequest
 
 WIRES: Final = frozenset({Reason.AFFINITY, Reason.BANDWIDTH, Reason.NIC, Reason.UNSUITABLE_GPUS, Reason.DRIVER})
 """What no count tells, and another machine may have."""
@@ -38,6 +40,13 @@ class Need:
     """What the pod asks for."""
     pods_per_node: int
     """How many pods with that request a new node takes, at least."""
+    devices: AcceptedDevices = AcceptedDevices(())
+    """What the pod's ResourceClaims accept as a GPU."""
+
+    @property
+    def kind(self) -> Hashable:
+        """What is equal of pods that one new node may take together."""
+        return self.request, self.devices
 
 
 class NoNeed(StrEnum):
@@ -67,11 +76,16 @@ class FreeCounts:
         return max(map(self.of, names), default=0)
 
     def of(self, name: str) -> int:
-        """Return what the device plugin offers on a node less what the pods there have asked for."""
+        """Return what is offered on a node less what pods there have; sick GPUs count, as autoscalers do not know of them."""
         count = self._known.get(name)
         if count is None:
-            count = self._known[name] = self._count(name)
+            view = self._state.views.get(name)
+            count = self._known[name] = self._without_claims(name, view) if view and view.by_claim else self._count(name)
         return count
+
+    def _without_claims(self, name: str, view: NodeView) -> int:
+        """Count the devices that no ResourceClaim holds."""
+        return len(view.uuids) - len(self._state.claims.on(name).held.keys() & {*view.uuids})
 
     def _count(self, name: str) -> int:
         node = self._state.nodes.get(name)
@@ -87,14 +101,14 @@ def need_of(
 
     A pod behind the queue's gate has no room on any of them.
     """
-    lacks_room_in_queue = pod.has_plan_gate and pod.claimed is None  # a placeholder cannot request devices of a claim
-    if not (_lacks_links(state, pod) or lacks_room_in_queue):
+    if not (_lacks_links(state, pod) or pod.has_plan_gate):
         return NoNeed.OTHER_REASON
     try:
         context = PodContext.read(state, pod.pod, now)
     except RequestError:
         return NoNeed.OTHER_REASON
-    if context.request.is_share:  # what of a new node may be shared is not known before its agent tells
+    is_slice_of_claim = context.request.by_claim and context.request.profile
+    if context.request.is_share or is_slice_of_claim:  # how a new node is cut is not known before its agent tells
         return NoNeed.OTHER_REASON
     if not pod.has_plan_gate and counts.most_of(refused_by) < context.request.gpus:
         return NoNeed.SEEN_BY_COUNT
@@ -112,7 +126,8 @@ def need_of(
         gpus=max(context.request.gpus, *(free.get(group.name, 0) + 1 for group in larger)),
         groups=tuple(group.name for group in larger),
         request=context.request,
-        pods_per_node=max(1, min(group.empty.how_many_fit(context.request)[0] for group in larger)),
+        pods_per_node=max(1, min(group.how_many_fit(context.request) for group in larger)),
+        devices=next(iter(context.accepted_devices), AcceptedDevices(())),
     )
 
 

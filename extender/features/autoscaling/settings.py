@@ -18,6 +18,8 @@ class AutoscalingSettings(Section):
     """Must not preempt, and must not be below -10 for cluster-autoscaler."""
     image: str = "registry.k8s.io/pause:3.10"
     """Image of the placeholder. It starts only if kube-scheduler binds it without the extender."""
+    device_class: str = "gpu.nvidia.com"
+    """DeviceClass that placeholders of pods with ResourceClaims request; autoscalers know its devices."""
     limit: int = Field(default=10, ge=1)
     """Maximum number of placeholders."""
     after: Duration = 30.0

@@ -23,7 +23,7 @@ from extender.kit.fair_table import FairTable
 from topology.annotations import keys
 from topology.effort import Search, finish
 from topology.errors import RequestError
-from topology.request.gpu_request import PodRequest
+from topology.request.gpu_request import AcceptedDevices, PodRequest
 
 DEMANDS_KEPT: Final = 10_000
 """Of pods."""
@@ -251,7 +251,7 @@ class Demands:
         first, *others = (
             replace(item, request=replace(item.request, by_claim=True, alternative=at)) for at, item in enumerate(read)
         )
-        accepted = tuple((devices.selectors, devices.match_attributes) for devices in demand.alternatives)
+        accepted = tuple(AcceptedDevices(devices.selectors, devices.match_attributes) for devices in demand.alternatives)
         return replace(first, fallbacks=tuple(others), accepted_devices=accepted)
 
     def _devices_of(

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.simulated.fleet import SimulatedNode
 from tests.cluster.api import ApiError
+from tests.cluster.claims import CLAIMS
 from tests.cluster.gpu_cluster import GpuCluster, wants
 from tests.cluster.installation import ACCOUNT
 from tests.cluster.karpenter.provisioning import (
@@ -175,6 +176,23 @@ def test_a_node_comes_of_a_group_that_was_declared(cloud: Provisioning) -> None:
         eventually(partial(cluster.is_running, "fast"))
         eventually(lambda: not cloud.placeholders() and not cluster.api.list(JOBS))
         eventually(lambda: cluster.extender.metric('node_requests_total{outcome="served"}') == 1)
+
+
+def test_karpenter_makes_no_node_for_a_pod_with_claims(cloud: Provisioning) -> None:
+    """It refuses such pods unless its flag `--ignore-dra-requests` is false. So placeholders with claims do not help with it."""
+    with cloud.at_work() as cluster:
+        requests = [{"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}]
+        cluster.api.post(CLAIMS, {"metadata": {"name": "one"}, "spec": {"devices": {"requests": requests}}})
+        pod = wants("claims", 0)
+        pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": "one"}]
+        cluster.submit(pod)
+        eventually(lambda: any("not yet supported by Karpenter" in why for why in refusals(cluster, "claims")))
+        assert cloud.claims() == []
+
+
+def refusals(cluster: GpuCluster, pod: str) -> list[str]:
+    events = cluster.events("FailedScheduling")
+    return [event["message"] for event in events if event["involvedObject"]["name"] == pod]
 
 
 def test_the_extender_may_make_jobs_there_and_nowhere_else(cloud: Provisioning) -> None:

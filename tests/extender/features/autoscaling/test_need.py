@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
 from extender.cluster.candidates.node_groups import REMEMBERED
-from extender.cluster.objects.gpu_pods import ClaimedRequest, read_request
+from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.state import ClusterState
 from extender.features.autoscaling.need import FreeCounts, Need, NoNeed, need_of
 from tests.extender.builders import DGX, at, cluster, node, pod
@@ -166,12 +164,3 @@ def test_a_pod_in_the_queue_gets_one_for_whatever_it_has_no_room_for() -> None:
     """Autoscalers do not see it, so its placeholder also stands for what counts alone would tell."""
     assert asked_for(in_queue(4, *range(8)), "q", "a") == (4, "pairs.8")
     assert asked_for(in_queue(4, 0, 1, 2), "q", "a") == (6, "pairs.8")
-
-
-def test_a_pod_in_the_queue_with_claims_of_devices_gets_none() -> None:
-    """A placeholder cannot request what it waits for."""
-    state = in_queue(4, *range(8))
-    waiting = state.pods.get("q")
-    assert waiting is not None
-    claimed = replace(waiting, claimed=ClaimedRequest(read_request(waiting.pod)))
-    assert need_of(state, claimed, ["a"], FreeCounts(state), at()) is NoNeed.OTHER_REASON
