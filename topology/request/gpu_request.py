@@ -149,7 +149,7 @@ class GpuRequest:
 class AcceptedDevices(NamedTuple):
     """What ResourceClaims accept as a GPU."""
 
-    selectors: tuple[str, ...]
+    selectors: tuple[str, ...] = ()
     """CEL expressions; each device has to match all."""
     match_attributes: tuple[str, ...] = ()
     """Of which all devices of the pod have the same value."""

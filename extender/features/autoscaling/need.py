@@ -11,7 +11,7 @@ the ResourceClaims of a pod accept, the first alternative counts.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -40,7 +40,7 @@ class Need:
     """What the pod asks for."""
     pods_per_node: int
     """How many pods with that request a new node takes, at least."""
-    devices: AcceptedDevices = AcceptedDevices(())
+    devices: AcceptedDevices = field(default_factory=AcceptedDevices)
     """What the pod's ResourceClaims accept as a GPU."""
 
     @property
@@ -80,7 +80,9 @@ class FreeCounts:
         count = self._known.get(name)
         if count is None:
             view = self._state.views.get(name)
-            count = self._known[name] = self._without_claims(name, view) if view and view.by_claim else self._count(name)
+            count = self._known[name] = (
+                self._without_claims(name, view) if view and view.by_claim else self._count(name)
+            )
         return count
 
     def _without_claims(self, name: str, view: NodeView) -> int:
@@ -127,7 +129,7 @@ def need_of(
         groups=tuple(group.name for group in larger),
         request=context.request,
         pods_per_node=max(1, min(group.how_many_fit(context.request) for group in larger)),
-        devices=next(iter(context.accepted_devices), AcceptedDevices(())),
+        devices=next(iter(context.accepted_devices), AcceptedDevices()),
     )
 
 

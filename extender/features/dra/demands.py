@@ -251,7 +251,9 @@ class Demands:
         first, *others = (
             replace(item, request=replace(item.request, by_claim=True, alternative=at)) for at, item in enumerate(read)
         )
-        accepted = tuple(AcceptedDevices(devices.selectors, devices.match_attributes) for devices in demand.alternatives)
+        accepted = tuple(
+            AcceptedDevices(devices.selectors, devices.match_attributes) for devices in demand.alternatives
+        )
         return replace(first, fallbacks=tuple(others), accepted_devices=accepted)
 
     def _devices_of(

@@ -88,7 +88,9 @@ def stand_in(*, on: str = "", by_claim: bool = True) -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
 
-@pytest.mark.parametrize(("on", "by_claim", "standing", "bound"), [("", True, 8, 0), ("n", True, 0, 8), ("", False, 0, 0)])
+@pytest.mark.parametrize(
+    ("on", "by_claim", "standing", "bound"), [("", True, 8, 0), ("n", True, 0, 8), ("", False, 0, 0)]
+)
 def test_a_placeholder_is_known_though_its_containers_request_no_gpu(
     on: str, by_claim: bool, standing: int, bound: int
 ) -> None:
