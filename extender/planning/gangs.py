@@ -7,7 +7,7 @@ is tried, at most `DOMAINS_TRIED`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from extender.cluster.candidates.groups import fitting_for
@@ -53,6 +53,14 @@ def place_unit(nodes: PlannedNodes, places: Places, unit: Unit, *, enters: bool)
             break
         excluded |= tried
     return ()
+
+
+def has_room(nodes: PlannedNodes, places_of: Callable[[Unit], Places], unit: Unit) -> Search[bool]:
+    """Return whether a unit fits as things are, by any of its requests."""
+    for way in unit.ways():
+        if (yield from place_unit(nodes, places_of(way), way, enters=True)):
+            return True
+    return False
 
 
 def _place_anywhere(nodes: PlannedNodes, unit: Unit, *, enters: bool) -> Search[tuple[Assignment, ...]]:

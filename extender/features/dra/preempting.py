@@ -21,10 +21,11 @@ from extender.features.dra.victims import MOST_GRACE_SECONDS, DeviceVictims, con
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Instant
 from extender.kit.fair_table import FairTable
-from extender.planning.units import PendingPod, Unit
+from extender.planning.units import Assignment, PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.effort import Search
 from topology.errors import RequestError
+from topology.request.domains import GroupRequest
 
 MARGIN_SECONDS: Final = 60.0
 """After the longest grace period of the victims."""
@@ -32,6 +33,8 @@ GRACE_SECONDS: Final = 30.0
 """Of a pod that says nothing else."""
 MOST_OF_NAMESPACE: Final = 32
 """Preemptions for one namespace at one time."""
+MOST_MEMBERS: Final = 64
+"""Of a gang that preempts."""
 LOOKED_AT: Final = 2000
 """Pods of the queue that have no room."""
 AT_ONCE: Final = 64
@@ -47,14 +50,14 @@ class PreemptionEnd(StrEnum):
     """What became of a preemption."""
 
     SERVED = "served"
-    """The waiting pod has its place."""
+    """The waiting pod has its place, or all pods of the gang theirs."""
     ELSEWHERE = "elsewhere"
-    """It has another one."""
+    """One of them has another place."""
     GONE = "gone"
     DEADLINE = "deadline"
     """The victims have not ended in time."""
     CHANGED = "changed"
-    """The waiting pod, its place or a victim is not what it was."""
+    """A waiting pod, its place or a victim is not what it was."""
     REFUSED = "refused"
     """A victim may not be evicted: a budget, a policy or a missing right."""
     STOOD_BY = "stood-by"
@@ -74,18 +77,23 @@ class DevicePreemption:
     """When the next eviction may be tried, in monotonic seconds."""
 
     @property
-    def uid(self) -> str:
-        """The waiting pod's."""
-        return self.victims.target.pod.metadata.uid
+    def key(self) -> str:
+        """The waiting pod's UID, or the gang's key."""
+        return self.victims.unit.key
 
     @property
-    def node(self) -> str:
-        """Where it is to go."""
-        return self.victims.target.node
+    def targets(self) -> tuple[Assignment, ...]:
+        """What the waiting pods are to get."""
+        return self.victims.targets
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Of the waiting pods."""
+        return frozenset(target.pod.metadata.uid for target in self.targets)
 
     @property
     def gone(self) -> tuple[str, ...]:
-        """UIDs of all pods whose GPUs it gets."""
+        """UIDs of all pods whose GPUs they get."""
         return (*self.victims.leaving, *(pod.uid for pod in self.victims.pods))
 
     @classmethod
@@ -99,29 +107,31 @@ class DevicePreemption:
 
 
 def reserve(state: ClusterState, preemption: DevicePreemption) -> None:
-    """Hold the GPUs for the waiting pod while they are freed."""
-    target = preemption.victims.target
-    ranked = (Ranked(target.node, target.placement),)
-    hold = Hold.of(target.node, target.placement, target.request, preemption.deadline, ranked)
-    state.holds.put(preemption.uid, replace(hold, is_firm=True))
+    """Hold the GPUs for the waiting pods while they are freed."""
+    for target in preemption.targets:
+        ranked = (Ranked(target.node, target.placement),)
+        hold = Hold.of(target.node, target.placement, target.request, preemption.deadline, ranked)
+        state.holds.put(target.pod.metadata.uid, replace(hold, is_firm=True))
 
 
 def withdraw(state: ClusterState, preemption: DevicePreemption, end: PreemptionEnd, now: float) -> None:
     """Hold nothing more for one that has ended without its place."""
-    if end is not PreemptionEnd.SERVED and _has_target(state, preemption, now):
-        state.holds.release(preemption.uid)
+    for target in preemption.targets:
+        if end is not PreemptionEnd.SERVED and _has_target(state, target, now):
+            state.holds.release(target.pod.metadata.uid)
 
 
 def fate(state: ClusterState, preemption: DevicePreemption, now: float) -> PreemptionEnd | None:
     """Return what became of a preemption, `None` while it goes on."""
-    pod = state.pods.get(preemption.uid)
-    if pod is None or not pod.is_alive:
-        return PreemptionEnd.GONE
-    if places := {pod.node or pod.directed_to} - {None} or {*state.claimed_on(pod.uid)}:
-        return PreemptionEnd.SERVED if places == {preemption.node} else PreemptionEnd.ELSEWHERE
+    ends = {_fate_of(state, target, now) for target in preemption.targets}
+    for end in (PreemptionEnd.GONE, PreemptionEnd.ELSEWHERE):
+        if end in ends:
+            return end
+    if ends == {PreemptionEnd.SERVED}:
+        return PreemptionEnd.SERVED
     if now >= preemption.deadline:
         return PreemptionEnd.DEADLINE
-    return None if pod.awaits_plan and _has_target(state, preemption, now) else PreemptionEnd.CHANGED
+    return PreemptionEnd.CHANGED if PreemptionEnd.CHANGED in ends else None
 
 
 def still_to_evict(state: ClusterState, preemption: DevicePreemption) -> list[GpuPod]:
@@ -131,25 +141,17 @@ def still_to_evict(state: ClusterState, preemption: DevicePreemption) -> list[Gp
 
 
 def is_unchanged(state: ClusterState, demands: Demands, preemption: DevicePreemption, now: Instant) -> bool:
-    """Whether the waiting pod requests what it did and comes before its victims, and they alone use their claims."""
-    waiting, gone = state.pods.get(preemption.uid), {*preemption.gone}
-    if waiting is None or not waiting.awaits_plan:
-        return False
-    try:
-        request = PodContext.read(state, waiting.pod, now).request
-    except RequestError:
-        return False
-    return request == preemption.victims.target.request and all(
-        pod.node == preemption.node
-        and priority_of(pod.pod) < priority_of(waiting.pod)
-        and consumers_of(demands, pod) <= gone
+    """Whether the waiting pods request what they did and come before their victims, and these alone use their claims."""
+    gone, unit, nodes = {*preemption.gone}, preemption.victims.unit, preemption.victims.nodes
+    return all(_still_asks(state, target, unit.group, now) for target in preemption.targets) and all(
+        pod.node in nodes and priority_of(pod.pod) < unit.priority and consumers_of(demands, pod) <= gone
         for pod in still_to_evict(state, preemption)
     )
 
 
 @dataclass(slots=True)
 class PreemptionTurns:
-    """For which waiting pod victims are searched next: one namespace after the other, and less often after each failure."""
+    """For whom victims are searched next: one namespace after the other, and less often after each failure."""
 
     state: ClusterState
     pauses: Backoff = field(default_factory=lambda: Backoff(PAUSE))
@@ -165,17 +167,21 @@ class PreemptionTurns:
         gang_of: Callable[[str], Unit | None],
         under_way: Mapping[str, str],
         now: Instant,
-    ) -> Search[PendingPod | None]:
-        """Return the pod whose turn it is; `under_way`: UID → namespace of those with a preemption."""
-        counts, first = Counter(under_way.values()), dict[str, PendingPod]()
+    ) -> Search[Unit | None]:
+        """Return the pod or gang whose turn it is; `under_way`: key → namespace of those with a preemption."""
+        counts, first, looked_at = Counter(under_way.values()), dict[str, Unit](), set(under_way)
         for number, uid in enumerate([*islice(without_room, LOOKED_AT)]):
             if number % AT_ONCE == AT_ONCE - 1:
                 yield
-            pod = self.state.pods.get(uid)
-            if pod is None or uid in under_way or pod.key[0] in first or counts[pod.key[0]] >= MOST_OF_NAMESPACE:
+            pod, gang = self.state.pods.get(uid), gang_of(uid)
+            key = gang.key if gang else uid
+            if pod is None or key in looked_at or pod.key[0] in first or counts[pod.key[0]] >= MOST_OF_NAMESPACE:
                 continue
-            if gang_of(uid) is None and self._may_begin(pod, now) and (wanted := self._read(pod, now)):
-                first[pod.key[0]] = wanted
+            looked_at.add(key)
+            if unit := self._alone(pod, now) if gang is None else self._gang(gang, now):
+                first[pod.key[0]] = unit
+            if gang is not None:
+                yield
         if not first:
             return None
         namespace = min(first, key=lambda name: self._served.get(name) or 0.0)
@@ -198,29 +204,63 @@ class PreemptionTurns:
             and not pod.claimed.is_allocated
             and pod.awaits_plan
             and may_preempt(pod.pod)
-            and not self.state.indexes.groups.has_peers(pod.uid)
             and self.pauses.may_begin(_key(pod), now.monotonic)
             and self._places.may_begin(pod.uid, now.monotonic)
             and not self.state.claimed_on(pod.uid)
             and not self.state.holds.firm_of(pod.uid, now.monotonic)
         )
 
-    def _read(self, pod: GpuPod, now: Instant) -> PendingPod | None:
+    def _gang(self, gang: Unit, now: Instant) -> Unit | None:
+        """Return a gang if it may preempt; `None` where a pod of it may not, or has failed to run on a node lately."""
+        members = [(self.state.pods.get(member.pod.metadata.uid), member.avoided) for member in gang.members]
+        may_begin = len(members) <= MOST_MEMBERS and all(
+            pod and not avoided and self._may_begin(pod, now) for pod, avoided in members
+        )
+        return gang if may_begin else None
+
+    def _alone(self, pod: GpuPod, now: Instant) -> Unit | None:
         """Return a pod as the planner sees it; `None` for one in a gang, or that has failed to run on a node lately.
 
         kube-scheduler may know a reason that holds on all nodes: then it would preempt on one after the other.
         """
+        if not self._may_begin(pod, now) or self.state.indexes.groups.has_peers(pod.uid):
+            return None
         try:
             context = PodContext.read(self.state, pod.pod, now)
         except RequestError:
             return None
         is_alone = context.group is None or (context.group.size or 1) <= 1
         wanted = PendingPod(pod.pod, context.request, (), context.fallbacks, context.accepted_devices)
-        return wanted if is_alone and not context.away(self.state) else None
+        return Unit.alone(wanted) if is_alone and not context.away(self.state) else None
 
 
-def _has_target(state: ClusterState, preemption: DevicePreemption, now: float) -> bool:
-    return state.holds.own(preemption.uid, preemption.node, now) == preemption.victims.target.gpus
+def _fate_of(state: ClusterState, target: Assignment, now: float) -> PreemptionEnd | None:
+    """Return what became of a waiting pod, `None` while its target is held for it."""
+    pod = state.pods.get(target.pod.metadata.uid)
+    if pod is None or not pod.is_alive:
+        return PreemptionEnd.GONE
+    if places := {pod.node or pod.directed_to} - {None} or {*state.claimed_on(pod.uid)}:
+        return PreemptionEnd.SERVED if places == {target.node} else PreemptionEnd.ELSEWHERE
+    return None if pod.awaits_plan and _has_target(state, target, now) else PreemptionEnd.CHANGED
+
+
+def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
+    return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
+
+
+def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | None, now: Instant) -> bool:
+    """Whether a waiting pod requests what it did; a gang also the same domain."""
+    waiting = state.pods.get(target.pod.metadata.uid)
+    if waiting is None or not waiting.awaits_plan:
+        return False
+    try:
+        context = PodContext.read(state, waiting.pod, now)
+    except RequestError:
+        return False
+    is_where_it_was = group is None or (
+        context.group is not None and (context.group.level, context.group.required) == (group.level, group.required)
+    )
+    return is_where_it_was and context.request == target.request
 
 
 def _key(pod: GpuPod) -> str:

@@ -5,6 +5,7 @@ The replica that plans the queue does it. All evictions of a preemption are trie
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,7 @@ from extender.cluster.state import ClusterState
 from extender.core.queue_outlook import QueueOutlook
 from extender.features.dra import preemption_events as events
 from extender.features.dra.demands import Demands
+from extender.features.dra.gang_victims import GangVictimSearch
 from extender.features.dra.preempting import (
     DevicePreemption,
     PreemptionEnd,
@@ -36,8 +38,9 @@ from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import nodes_without
-from extender.planning.units import PendingPod
+from extender.planning.units import Unit
 from extender.telemetry.metrics import Metrics
+from topology.effort import Search
 
 ROUND_SECONDS: Final = 0.25
 SEARCH_SECONDS: Final = 1.0
@@ -71,7 +74,7 @@ class Preemptions:
     recorder: EventRecorder
     queue: QueueOutlook
     under_way: dict[str, DevicePreemption] = field(default_factory=dict)
-    """By UID of the waiting pod."""
+    """By UID of the waiting pod, or key of the gang."""
     turns: PreemptionTurns = field(init=False)
     _why_none: FairTable[str, str] = field(default_factory=lambda: FairTable(REASONS))
     """UID of a waiting pod → why no pod ends for it, as of the last search."""
@@ -86,7 +89,7 @@ class Preemptions:
 
     def words_of(self, pod: GpuPod) -> str | None:
         """Return what there is to say of a pod, `None` if nothing."""
-        if preemption := self.under_way.get(pod.uid):
+        if preemption := next((item for item in self.under_way.values() if pod.uid in item.uids), None):
             return events.waits_in_words(preemption)
         why = self._why_none.get(pod.uid)
         return f"no pod is preempted for it: {why}" if why and pod.awaits_plan else None
@@ -114,51 +117,55 @@ class Preemptions:
             self._search_not_before = end_of_search + max(SEARCH_SECONDS, SEARCH_RATIO * (end_of_search - began))
 
     async def _begin_one(self) -> None:
-        """Search victims for the pod whose turn it is, and hold for it what they give back."""
+        """Search victims for the pod or gang whose turn it is, and hold for it what they give back."""
         now = self.clock()
-        namespaces = {uid: item.victims.target.pod.metadata.namespace for uid, item in self.under_way.items()}
-        waiting = await in_turns(
-            self.turns.next_waiting(self.queue.without_room(), self.queue.gang_of, namespaces, now)
-        )
-        if waiting is None:
+        namespaces = {key: item.victims.unit.namespace for key, item in self.under_way.items()}
+        unit = await in_turns(self.turns.next_waiting(self.queue.without_room(), self.queue.gang_of, namespaces, now))
+        if unit is None:
             return
-        uid = waiting.pod.metadata.uid
-        search = VictimSearch(self.state, self.demands, self._nodes(now, uid), waiting, now, self._refusal_of)
-        victims = await in_turns(self.state.effort.bounded_steps(search.run()))
+        victims = await in_turns(self.state.effort.bounded_steps(self._search(unit, now)))
         if isinstance(victims, NoVictims):
-            self._in_vain(waiting, victims)
+            self._in_vain(unit, victims)
             return
         if why := await self._why_not(victims):
-            self._in_vain(waiting, why)
+            self._in_vain(unit, why)
             return
         preemption = DevicePreemption.of(victims, self.clock().monotonic)
         if not (await self._holds_still(preemption) and self._may_reserve(preemption)):
             return  # the cluster has changed since the search began
         reserve(self.state, preemption)
-        self.under_way[uid] = preemption
-        self._why_none.pop(uid)
+        self.under_way[unit.key] = preemption
+        for uid in preemption.uids:
+            self._why_none.pop(uid)
         self.metrics.count(events.PREEMPTIONS, events.BEGUN)
         self.recorder.record(events.waits(preemption))
-        log.info("pods are to end for another", pod=_words(waiting.pod), node=preemption.node, victims=_names(victims))
+        words = _words(preemption.targets[0].pod)
+        log.info("pods are to end for another", pod=words, nodes=victims.nodes, victims=_names(victims))
 
-    def _nodes(self, now: Instant, uid: str) -> PlannedNodes:
-        """Return the nodes without what is held or kept for others than one pod."""
-        return nodes_without(self.state, now, self.queue.kept(uid), (uid,))
+    def _search(self, unit: Unit, now: Instant) -> Search[DeviceVictims | NoVictims]:
+        """Search victims for a pod or a gang."""
+        nodes = self._nodes(now, unit.key, {member.pod.metadata.uid for member in unit.members})
+        if unit.is_gang:
+            return GangVictimSearch(self.state, self.demands, nodes, unit, now, self._refusal_of).run()
+        return VictimSearch(self.state, self.demands, nodes, unit.members[0], now, self._refusal_of).run()
+
+    def _nodes(self, now: Instant, key: str, uids: Collection[str]) -> PlannedNodes:
+        """Return the nodes without what is held or kept for others than these pods."""
+        return nodes_without(self.state, now, self.queue.kept(key), uids)
 
     async def _holds_still(self, preemption: DevicePreemption) -> bool:
-        """Whether the waiting pod still fits without these pods, and nothing about them has changed."""
-        nodes = self._nodes(self.clock(), preemption.uid)
-        fits = fits_without(self.state, self.demands, nodes, preemption.victims.target, preemption.gone)
+        """Whether the waiting pods still fit without these pods, and nothing about them has changed."""
+        nodes = self._nodes(self.clock(), preemption.key, preemption.uids)
+        fits = fits_without(self.state, self.demands, nodes, preemption.targets, preemption.gone)
         is_fitting = await in_turns(self.state.effort.bounded_steps(fits))
         return is_fitting and is_unchanged(self.state, self.demands, preemption, self.clock())
 
     def _may_reserve(self, preemption: DevicePreemption) -> bool:
-        """Whether the pod still waits in the queue of this replica, which holds nothing for it."""
-        uid, now = preemption.uid, self.clock().monotonic
+        """Whether the pods still wait in the queue of this replica, which holds nothing for them."""
+        now = self.clock().monotonic
         return (
             self.queue.is_here()
-            and self.state.holds.firm_of(uid, now) is None
-            and not self.state.claimed_on(uid)
+            and not any(self.state.holds.firm_of(uid, now) or self.state.claimed_on(uid) for uid in preemption.uids)
             and len(still_to_evict(self.state, preemption)) == len(preemption.victims.pods)
         )
 
@@ -175,11 +182,11 @@ class Preemptions:
         return ""
 
     async def _go_on(self, preemption: DevicePreemption) -> None:
-        """Evict the victims that have not been evicted, each only if the waiting pod still gets its place without it."""
+        """Evict the victims that have not been evicted, each only if all waiting pods still get their places without it."""
         if not still_to_evict(self.state, preemption):
             return
-        waits = _waits_live(preemption.victims.target.pod.metadata)
-        if not await self.driver.drive(waits, self.driver.deadline()):
+        wait = _wait_live([target.pod.metadata for target in preemption.targets])
+        if not await self.driver.drive(wait, self.driver.deadline()):
             return  # the watch shows what has become of it, or the next round asks again
         for victim in still_to_evict(self.state, preemption):
             if not await self._holds_still(preemption):
@@ -201,7 +208,7 @@ class Preemptions:
         log.info("asked for an eviction", pod="/".join(pod.key), node=pod.node, answer=str(answer), why=why)
         if answer is EvictionOutcome.EVICTED:
             preemption.evicted.add(pod.uid)
-            self.recorder.record(events.preempted(name, preemption))
+            self.recorder.record(events.preempted(name, pod.node, preemption))
             return True
         self._learn_refusal(pod, answer, why)
         if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not preemption.evicted:
@@ -220,34 +227,39 @@ class Preemptions:
         refusal = self._refusals.get(uid)
         return refusal[0] if refusal and self.clock().monotonic < refusal[1] else None
 
-    def _in_vain(self, waiting: PendingPod, why: str) -> None:
-        metadata = waiting.pod.metadata
+    def _in_vain(self, unit: Unit, why: str) -> None:
+        metadata = unit.members[0].pod.metadata
         self.turns.in_vain(metadata.uid, self.clock().monotonic)
-        self._why_none.put(metadata.uid, metadata.namespace, str(why))
+        for member in unit.members:
+            self._why_none.put(member.pod.metadata.uid, metadata.namespace, str(why))
         if why not in (NoVictims.ROOM, NoVictims.NONE, NoVictims.ENDING):
             self.recorder.record(events.preempts_none(PodName.of_metadata(metadata), str(why)))
 
     def _end(self, preemption: DevicePreemption, end: PreemptionEnd) -> None:
         """Follow a preemption no longer."""
         now = self.clock().monotonic
-        del self.under_way[preemption.uid]
+        del self.under_way[preemption.key]
         withdraw(self.state, preemption, end, now)
         self.metrics.count(events.PREEMPTIONS, end)
-        pod = _words(preemption.victims.target.pod)
+        pod = _words(preemption.targets[0].pod)
         log.info("a preemption has ended", pod=pod, outcome=str(end), evicted=len(preemption.evicted))
         if preemption.evicted and end in (PreemptionEnd.SERVED, PreemptionEnd.ELSEWHERE):
-            self.turns.got_place(preemption.uid, now)
+            for uid in preemption.uids:
+                self.turns.got_place(uid, now)
         if end in (PreemptionEnd.SERVED, PreemptionEnd.GONE):
             return
-        self.turns.in_vain(preemption.uid, now)
+        self.turns.in_vain(preemption.targets[0].pod.metadata.uid, now)
         if event := events.given_up(preemption, end):
             self.recorder.record(event)
 
 
-def _waits_live(waiting: ObjectMeta) -> Step[bool]:
-    """Read a pod live; returns whether it is the same one and waits."""
-    pod = yield from read_live(waiting)
-    return pod is not None and not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+def _wait_live(waiting: Iterable[ObjectMeta]) -> Step[bool]:
+    """Read pods live; returns whether they are the same ones and wait."""
+    for metadata in waiting:
+        pod = yield from read_live(metadata)
+        if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+            return False
+    return True
 
 
 def _words(pod: Pod) -> str:

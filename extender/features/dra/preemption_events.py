@@ -29,6 +29,8 @@ PREEMPTED: Final = "Preempted"
 """As kube-scheduler has it."""
 WAITS: Final = "GPUPodWaitsForVictims"
 NOT_PREEMPTED: Final = "GPUPodPreemptsNone"
+NAMED: Final = 3
+"""Nodes, in a sentence."""
 _WHY: Final = {
     PreemptionEnd.DEADLINE: "its victims have not ended in time",
     PreemptionEnd.CHANGED: "it has changed, or its place or a victim has",
@@ -39,23 +41,25 @@ _WHY: Final = {
 
 
 def waits(preemption: DevicePreemption) -> Event:
-    """Say for whom a pod waits."""
+    """Say for whom a pod waits, or the first of a gang."""
     return Event(_waiting(preemption), WAITS, waits_in_words(preemption), "Normal")
 
 
 def waits_in_words(preemption: DevicePreemption) -> str:
-    """Say how many pods end for a pod, and where."""
+    """Say how many pods end, and where."""
     count = len(preemption.gone)
     pods = "1 victim" if count == 1 else f"{count} victims"
-    return f"waits for {pods} on {preemption.node} to end"
+    nodes = preemption.victims.nodes
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return f"waits for {pods} on {', '.join(nodes[:NAMED])}{more} to end"
 
 
-def preempted(victim: PodName, preemption: DevicePreemption) -> Event:
+def preempted(victim: PodName, node: str | None, preemption: DevicePreemption) -> Event:
     """Say for which pod a pod ends; that of another namespace has its UID only, as with kube-scheduler."""
     waiting = _waiting(preemption)
     is_near = waiting.namespace == victim.namespace
     pod = f"{waiting.namespace}/{waiting.name}" if is_near else f"pod {waiting.uid}"
-    return Event(victim, PREEMPTED, f"Preempted by {pod} on node {preemption.node}", "Normal")
+    return Event(victim, PREEMPTED, f"Preempted by {pod} on node {node}", "Normal")
 
 
 def preempts_none(pod: PodName, why: str) -> Event:
@@ -70,4 +74,4 @@ def given_up(preemption: DevicePreemption, end: PreemptionEnd) -> Event | None:
 
 
 def _waiting(preemption: DevicePreemption) -> PodName:
-    return PodName.of_metadata(preemption.victims.target.pod.metadata)
+    return PodName.of_metadata(preemption.targets[0].pod.metadata)

@@ -1,13 +1,13 @@
 """Chooses the pods that end so that a waiting pod gets devices: kube-scheduler never preempts for devices. No I/O.
 
 The order is that of the `preempt` verb. Budgets hold: no choice goes beyond one, as the API server would refuse the eviction.
-Nodes are searched that promise the cheapest victims. All of a pod's victims are on one node.
+Nodes are searched that promise the cheapest victims. All of a pod's victims are on one node. `gang_victims` has those of gangs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import nsmallest
@@ -24,7 +24,7 @@ from extender.features.dra.requests import is_ours
 from extender.kit.clock import Instant
 from extender.planning.leaving import Leaving, still_fits
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand, PlannedNodes
-from extender.planning.units import Assignment, PendingPod
+from extender.planning.units import Assignment, PendingPod, Unit
 from extender.verbs.cost import Protection
 from extender.verbs.victims import Candidate
 from topology.effort import Search
@@ -50,21 +50,29 @@ class NoVictims(StrEnum):
     BUDGETS = "a PodDisruptionBudget protects pods that would have to end"
     ENDING = "pods that are ending make room"
     REFUSED = "evictions of pods that would have to end are refused"
+    TOO_MANY = "too many pods would have to end"
     UNREAD = "PodDisruptionBudgets cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceVictims:
-    """The pods of one node without which a waiting pod fits there."""
+    """The pods without which a waiting pod fits on their node, or a gang on their nodes."""
 
-    target: Assignment
-    """What the waiting pod gets."""
+    unit: Unit
+    """Who waits."""
+    targets: tuple[Assignment, ...]
+    """What the waiting pod gets, or each member of the gang."""
     pods: tuple[GpuPod, ...]
     """Empty where those that are leaving are enough."""
     leaving: tuple[str, ...] = ()
     """UIDs of pods that are ending already, and whose GPUs it needs, too."""
     rank: tuple[object, ...] = ()
     """Less is better: the cost, then the bandwidth, then the age of the victims."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Where the waiting pods are to go."""
+        return tuple(dict.fromkeys(target.node for target in self.targets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,16 @@ class VictimSearch:
     now: Instant
     refusal_of: Callable[[str], NoVictims | None] = lambda _: None
 
+    @property
+    def unit(self) -> Unit:
+        """The waiting pod as the planner takes it."""
+        return Unit.alone(self.waiting)
+
+    @property
+    def own(self) -> int:
+        """Its priority."""
+        return priority_of(self.waiting.pod)
+
     def run(self) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims, or why there are none."""
         if not self.state.budgets.known:
@@ -117,8 +135,8 @@ class VictimSearch:
                 continue
             leaving = tuple(held.pod.uid for held in view.holdings if is_leaving(held.pod, self.now))
             if leaving and (target := (yield from self._target(view, leaving, ()))):
-                is_first = all(self._comes_before(uid) for uid in leaving)
-                return DeviceVictims(target, (), leaving) if is_first else NoVictims.ENDING
+                is_first = all(comes_before(self.state, self.own, uid) for uid in leaving)
+                return DeviceVictims(self.unit, (target,), (), leaving) if is_first else NoVictims.ENDING
             if node := self._node(view, leaving):
                 nodes.append(node)
         budgets = BudgetsOfPods(self.state.budgets)
@@ -141,19 +159,14 @@ class VictimSearch:
                 return True
         return False
 
-    def _comes_before(self, uid: str) -> bool:
-        """Whether a pod might have been preempted: then others do not get what it gives back."""
-        pod = self.state.pods.get(uid)
-        return pod is not None and priority_of(pod.pod) < priority_of(self.waiting.pod)
-
     def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
         """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""
-        own, lacking = priority_of(self.waiting.pod), self.waiting.gpus - view.shape.free.bit_count()
+        lacking = self.waiting.gpus - view.shape.free.bit_count()
         lower = list[tuple[int, int]]()
         for held in view.holdings:
             if held.pod.uid in leaving:
                 lacking -= len(held.gpus)
-            elif (priority := priority_of(held.pod.pod)) < own:
+            elif (priority := priority_of(held.pod.pod)) < self.own:
                 lower.append((priority, -len(held.gpus)))
         for count, (priority, gpus) in enumerate(sorted(lower), start=1):
             lacking += gpus
@@ -161,28 +174,15 @@ class VictimSearch:
                 return _Node((priority, count), view, leaving)
         return None
 
-    def _may_go(self, pod: GpuPod) -> bool:
-        """Whether a pod may be asked to end: it is not ending, and neither are others that use its claims too important."""
-        if not pod.is_alive or pod.claimed is None:
-            return False
-        own, users = priority_of(self.waiting.pod), map(self.state.pods.get, consumers_of(self.demands, pod))
-        return all(user and user.node == pod.node and priority_of(user.pod) < own for user in users)
-
-    def _refusal(self, pod: GpuPod) -> NoVictims | None:
-        """Return why the eviction of a pod, or of one that uses its claims, was refused lately."""
-        refusals = map(self.refusal_of, (pod.uid, *consumers_of(self.demands, pod)))
-        return next((refusal for refusal in refusals if refusal), None)
-
     def _of(self, node: _Node, budgets: BudgetsOfPods) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims of one node."""
         waiting, spared, why = self.waiting, set[str](), NoVictims.NONE
         for held in node.view.holdings:
-            if priority_of(held.pod.pod) >= priority_of(waiting.pod):
+            if priority_of(held.pod.pod) >= self.own:
                 continue
-            has_several = len(budgets.of(held.pod.pod.metadata)) > 1  # the API server evicts no such pod
-            refusal = NoVictims.BUDGETS if has_several else self._refusal(held.pod)
+            refusal = refusal_for(held.pod, self.demands, budgets, self.refusal_of)
             why = refusal or why
-            if refusal or not self._may_go(held.pod):
+            if refusal or not may_end(self.state, self.demands, held.pod, self.own):
                 spared.add(held.pod.uid)
             yield
         protection = Protection(self.state.indexes.groups, budgets)
@@ -191,7 +191,7 @@ class VictimSearch:
         )
         uids = yield from candidate.search()
         chosen = [self.state.pods.get(uid) for uid in uids if uid not in node.leaving]
-        pods = self._with_consumers(pod for pod in chosen if pod is not None)
+        pods = with_consumers(self.state, self.demands, (pod for pod in chosen if pod is not None))
         if not pods or candidate.cost is None:
             return why
         if candidate.cost.violations:
@@ -205,16 +205,7 @@ class VictimSearch:
             self.now.age_seconds(pod.pod.metadata.creation_timestamp) for pod in pods if priority_of(pod.pod) == highest
         )
         rank = candidate.cost, -round(bandwidth.point, 1) if bandwidth else 0.0, max(ages), target.node
-        return DeviceVictims(target, pods, node.leaving, rank)
-
-    def _with_consumers(self, pods: Iterable[GpuPod]) -> tuple[GpuPod, ...]:
-        """Return these pods, and all others that use their claims: a claim is deallocated when nobody uses it any more."""
-        together = dict[str, GpuPod]()
-        for pod in pods:
-            together[pod.uid] = pod
-            users = (self.state.pods.get(uid) for uid in consumers_of(self.demands, pod))
-            together |= {user.uid: user for user in users if user is not None and user.is_alive}
-        return tuple(together.values())
+        return DeviceVictims(self.unit, (target,), pods, node.leaving, rank)
 
     def _target(self, view: NodeView, leaving: tuple[str, ...], pods: tuple[GpuPod, ...]) -> Search[Assignment | None]:
         """Return what the waiting pod gets when these are gone, `None`: it does not fit."""
@@ -224,7 +215,7 @@ class VictimSearch:
         if not isinstance(decision, Placement):
             return None
         target = Assignment(self.waiting.pod, self.waiting.request, view.name, decision)
-        return target if (yield from fits_without(self.state, self.demands, self.nodes, target, gone)) else None
+        return target if (yield from fits_without(self.state, self.demands, self.nodes, (target,), gone)) else None
 
 
 def is_leaving(pod: GpuPod, now: Instant) -> bool:
@@ -249,18 +240,64 @@ def freed(view: NodeView, gone: Iterable[str]) -> int:
     return mask & view.fit
 
 
-def fits_without(
-    state: ClusterState, demands: Demands, nodes: PlannedNodes, target: Assignment, gone: Iterable[str]
-) -> Search[bool]:
-    """Return whether a waiting pod may have exactly its target once these pods are gone."""
-    gone, view, uid = [*gone], state.views.get(target.node), target.pod.metadata.uid
-    if view is None:
+def comes_before(state: ClusterState, own: int, uid: str) -> bool:
+    """Whether a pod might have been preempted for one of this priority: then others do not get what it gives back."""
+    pod = state.pods.get(uid)
+    return pod is not None and priority_of(pod.pod) < own
+
+
+def may_end(state: ClusterState, demands: Demands, pod: GpuPod, own: int) -> bool:
+    """Whether a pod may be asked to end: it is not ending, and no other that uses its claims is as important as `own`."""
+    if not pod.is_alive or pod.claimed is None:
         return False
-    gpus = freed(view, gone)
-    staying = (pod for name in gone if (pod := state.pods.get(name)) and pod.node == target.node and not pod.ended)
+    users = map(state.pods.get, consumers_of(demands, pod))
+    return all(user and user.node == pod.node and priority_of(user.pod) < own for user in users)
+
+
+def refusal_for(
+    pod: GpuPod, demands: Demands, budgets: BudgetsOfPods, refusal_of: Callable[[str], NoVictims | None]
+) -> NoVictims | None:
+    """Return why the eviction of a pod would be refused, or that of one that uses its claims was refused lately."""
+    if len(budgets.of(pod.pod.metadata)) > 1:  # the API server evicts no such pod
+        return NoVictims.BUDGETS
+    refusals = map(refusal_of, (pod.uid, *consumers_of(demands, pod)))
+    return next((refusal for refusal in refusals if refusal), None)
+
+
+def with_consumers(state: ClusterState, demands: Demands, pods: Iterable[GpuPod]) -> tuple[GpuPod, ...]:
+    """Return these pods, and all others that use their claims: a claim is deallocated when nobody uses it any more."""
+    together = dict[str, GpuPod]()
+    for pod in pods:
+        together[pod.uid] = pod
+        users = (state.pods.get(uid) for uid in consumers_of(demands, pod))
+        together |= {user.uid: user for user in users if user is not None and user.is_alive}
+    return tuple(together.values())
+
+
+def leaving_from(state: ClusterState, view: NodeView, gone: Iterable[str]) -> Leaving:
+    """Return what a node gets back when these pods are gone, as far as they are there."""
+    gone = [*gone]
+    staying = (pod for uid in gone if (pod := state.pods.get(uid)) and pod.node == view.name and not pod.ended)
     demand = sum((HostDemand.of(pod.pod) for pod in staying), NO_DEMAND)
-    while (suits := demands.fits_on(uid, view, view.shape.free | gpus, target.request.alternative)) is None:
-        yield  # the next look gets further
-    if not suits:
-        return False
-    return (yield from still_fits(nodes, (target,), (Leaving(target.node, Held(gpus), demand),)))
+    return Leaving(view.name, Held(freed(view, gone)), demand)
+
+
+def fits_without(
+    state: ClusterState, demands: Demands, nodes: PlannedNodes, targets: Sequence[Assignment], gone: Iterable[str]
+) -> Search[bool]:
+    """Return whether all waiting pods may have exactly their targets once these pods are gone."""
+    gone, leaving = [*gone], dict[str, Leaving]()
+    for target in targets:
+        view = state.views.get(target.node)
+        if view is None:
+            return False
+        if target.node not in leaving:
+            leaving[target.node] = leaving_from(state, view, gone)
+        free = view.shape.free | leaving[target.node].held.gpus
+        uid, alternative = target.pod.metadata.uid, target.request.alternative
+        while (suits := demands.fits_on(uid, view, free, alternative)) is None:
+            yield  # the next look gets further
+        if not suits:
+            return False
+        yield
+    return (yield from still_fits(nodes, targets, leaving.values()))

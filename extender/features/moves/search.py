@@ -13,7 +13,7 @@ from extender.features.moves.limits import NOTHING_UNDER_WAY, MoveLimits, UnderW
 from extender.features.moves.movable import Stays, may_go_together, movable_pods
 from extender.features.moves.settings import MovesSettings
 from extender.kit.clock import Instant
-from extender.planning.gangs import place_unit
+from extender.planning.gangs import has_room
 from extender.planning.moves import MovablePod, MovePlan, plan_room
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import PlacesOfUnits
@@ -37,7 +37,9 @@ def worthwhile_plan(
 ) -> Search[tuple[MovePlan, float] | None]:
     """Return a plan for a pod or gang of the queue that has no room, and what it is worth in GPU-seconds."""
     places_of = PlacesOfUnits(state)
-    if (yield from state.effort.bounded_steps(_has_room(nodes, places_of, unit))):
+    if (
+        yield from state.effort.bounded_steps(has_room(nodes, places_of, unit))
+    ):  # the queue may have looked half a minute ago
         return None
     largest = max(member.request.size for member in unit.members)
     wait = state.indexes.departures.expected_wait_seconds(largest, now.monotonic, settings.usual_wait)
@@ -64,11 +66,3 @@ def worthwhile_plan(
     moves = plan_room(nodes, places_of, unit, movable.pods, gain, may_go)
     plan = yield from state.effort.bounded_steps(moves)
     return None if plan is None else (plan, plan.gpus * seconds)
-
-
-def _has_room(nodes: PlannedNodes, places_of: PlacesOfUnits, unit: Unit) -> Search[bool]:
-    """Whether a unit fits as things are: the queue may have looked half a minute ago."""
-    for way in unit.ways():
-        if (yield from place_unit(nodes, places_of(way), way, enters=True)):
-            return True
-    return False

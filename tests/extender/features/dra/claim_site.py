@@ -145,6 +145,7 @@ class ClaimSite:
         config: Sequence[Object] = (),
         selector: str = "",
         labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
         **more: Any,
     ) -> None:
         """Create a pod behind our gate, and a claim for each count, or for the first of several for which there is room.
@@ -158,7 +159,7 @@ class ClaimSite:
             "resourceClaims": claims,
             **more,
         }
-        metadata: Object = {"name": name, "labels": labels or {}}
+        metadata: Object = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
         pod = self.world.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
         for at, count in enumerate(counts):

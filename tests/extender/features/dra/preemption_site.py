@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from random import Random
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -18,6 +19,7 @@ from extender.features.dra.preemption import Preemptions
 from extender.kubernetes.events import Event, EventRecorder
 from extender.kubernetes.rest import Request
 from tests.extender.features.dra.claim_site import ClaimSite
+from topology.annotations import keys
 
 GPUS: Final = 8
 """Of each node."""
@@ -68,6 +70,23 @@ class PreemptionSite(ClaimSite):
         self.create(name, *counts, priority=priority, **more)
         self.settle(2)
         assert self.node_of(name), f"{name} has no room"
+
+    def gang(
+        self,
+        name: str,
+        size: int,
+        gpus: int,
+        *,
+        priority: int = 100,
+        numbers: Iterable[int] = (),
+        least: int = 0,
+        **more: Any,
+    ) -> None:
+        """Create the pods of a gang, `<name>-<number>`, or some of them; it starts with all, or with the `least` number."""
+        annotations = {keys.GROUP: name, keys.GROUP_SIZE: str(size), keys.GANG: "required"}
+        annotations |= {keys.GROUP_MIN: str(least)} if least else {}
+        for number in numbers or range(size):
+            self.create(f"{name}-{number}", gpus, priority=priority, annotations=annotations, **more)
 
     def budget(self, name: str, allowed: int = 0) -> None:
         """Let a budget allow so many evictions of the pods with the label `app` of this value."""

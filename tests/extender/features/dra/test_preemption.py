@@ -194,7 +194,7 @@ def test_what_the_queue_has_kept_of_a_place_by_an_older_plan_ends_no_preemption(
     while not site.preemptions.under_way:
         site.settle(1)
     (preemption,) = site.preemptions.under_way.values()
-    target = preemption.victims.target
+    target = preemption.victims.targets[0]
     site.planner.queue.turns.reservation = Reservation("a gang", "default", (target,), None)
     asyncio.run(site.preemptions.round())
     assert site.evicted == ["low"] and site.preemptions.under_way

@@ -41,7 +41,7 @@ def victims(site: PreemptionSite, gpus: int = GPUS, priority: int = 100, **more:
     choice = search(site, "high")
     if isinstance(choice, NoVictims):
         return choice
-    assert all(pod.node == choice.target.node for pod in choice.pods)
+    assert all(pod.node == choice.targets[0].node for pod in choice.pods)
     return {pod.key[1] for pod in choice.pods}
 
 
