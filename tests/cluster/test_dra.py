@@ -226,6 +226,47 @@ def test_a_pod_of_higher_priority_gets_the_devices_of_a_pod_that_it_preempts(clu
             cluster.api.delete(path)
 
 
+def test_a_gang_of_higher_priority_gets_the_devices_of_pods_on_several_nodes(cluster: GpuCluster) -> None:
+    """A gang that would not get room for all of its pods ends none; no device is in two claims at any time."""
+    join(cluster, dra_node("g"), dra_node("h"))
+    for name, value in (("low", 10), ("high", 1000)):
+        cluster.api.post(PRIORITIES, priority_class(name, value))
+    try:
+        lows = [of_class(claiming(f"low-{number}", 8), "low") for number in range(2)]
+        cluster.submit(*lows)
+        eventually(lambda: all(cluster.is_running(f"low-{number}") for number in range(2)))
+        cluster.submit(*gang("large", 3))
+        eventually(lambda: says_why(cluster, "large-0", "no room for it"))
+        cluster.submit(*gang("high", 2))
+
+        def are_running() -> bool:
+            assert_no_gpu_twice(allocations(cluster))
+            return all(cluster.is_running(f"high-{number}") for number in range(2))
+
+        eventually(are_running, 60)
+        assert {cluster.node_of(f"high-{number}") for number in range(2)} == {"g", "h"}
+        told = {event["involvedObject"]["name"]: event["message"] for event in cluster.events(PREEMPTED)}
+        assert all(told[f"low-{number}"].startswith("Preempted by default/high-0 on node ") for number in range(2))
+    finally:
+        for name in ("low", "high"):
+            cluster.api.delete(f"{PRIORITIES}/{name}")
+
+
+def gang(name: str, size: int) -> list[Json]:
+    """Return pods of the class `high` that start together, with the GPUs of a node each."""
+    pods = [of_class(claiming(f"{name}-{number}", 8), "high") for number in range(size)]
+    for pod in pods:
+        words = {keys.GROUP: name, keys.GROUP_SIZE: str(size), keys.GANG: "required"}
+        pod["metadata"].setdefault("annotations", {}).update(words)
+    return pods
+
+
+def of_class(pod: Json, name: str) -> Json:
+    """Return the pod with a PriorityClass."""
+    pod["spec"]["priorityClassName"] = name
+    return pod
+
+
 def test_a_sick_gpu_is_never_allocated_and_pods_that_use_it_hear_of_it(cluster: GpuCluster) -> None:
     """Agent and driver have the same say: of eight GPUs one calls two sick, and the other taints two."""
     node = dra_node("s")

@@ -13,7 +13,7 @@ class DraSettings(Section):
     enabled: bool = False
     """Whether the extender allocates them for pods of its queue. Needs `queue.enabled`."""
     preemption: bool = True
-    """Whether pods of lower priority that hold such claims end for a pod without room. PodDisruptionBudgets hold."""
+    """Whether pods of lower priority that hold such claims end for a pod or gang without room. PodDisruptionBudgets hold."""
     unguarded: bool = False
     """Whether it does so without the policy that reserves NVIDIA's classes."""
     reserved_classes: Names = ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com")

@@ -115,9 +115,7 @@ def test_a_pod_whose_eviction_was_refused_is_spared() -> None:
     site.gang("gang", 2, GPUS)
     search(site)
     site.budget("x")
-    site.preemptions._refusals.put(
-        site.pod("p1").metadata.uid, "default", (NoVictims.REFUSED, site.seconds + 1000.0)
-    )
+    site.preemptions._refusals.put(site.pod("p1").metadata.uid, "default", (NoVictims.REFUSED, site.seconds + 1000.0))
     site.settle(6)
     assert site.evicted == []
     assert site.preemptions.words_of(site.waiting("gang-1")) == f"no pod is preempted for it: {NoVictims.REFUSED}"
