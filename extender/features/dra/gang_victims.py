@@ -219,7 +219,10 @@ class GangVictimSearch:
         return levels[high] if levels else None
 
     def _in_the_way(self, places: Places, nodes: Sequence[_Node], up_to: int) -> Search[list[_Together]]:
-        """Take as few nodes as give the gang room, those with the most GPUs first; return who has what it gets there."""
+        """Take as few nodes as give the gang room, those with the most GPUs first; return who may end there.
+
+        Of many pods only those that have what it gets.
+        """
         ranks = list[tuple[int, int, str]]()
         for number, node in enumerate(nodes):
             if number % CAPACITIES_AT_ONCE == CAPACITIES_AT_ONCE - 1:
@@ -236,7 +239,9 @@ class GangVictimSearch:
         taken = Counter[str]()
         for target in targets:
             taken[target.node] |= target.gpus
-        victims = _up_to(largest[:high], up_to)
+        victims = [together for together in _up_to(largest[:high], up_to) if together.node in taken]
+        if len(victims) <= MOST_VICTIMS:
+            return victims
         return [together for together in victims if together.gives_back.held.gpus & taken[together.node]]
 
     def _without_spared(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from extender.features.dra import gang_victims, preempting
@@ -82,10 +84,21 @@ def halves(nodes: int, *priorities: int) -> PreemptionSite:
 
 
 def test_victims_are_on_as_few_nodes_as_possible() -> None:
-    site = halves(3, 0, 0, 0, 0, 0, 0)
+    """Those nodes come first where the most GPUs become free."""
+    site = halves(3, 200, 0, 200, 0)
+    site.running("large", GPUS)
     site.gang("gang", 2, GPUS // 2)
-    victims = search(site)
-    assert isinstance(victims, DeviceVictims) and len(victims.pods) == 2 and len(victims.nodes) == 1
+    assert names(search(site)) == {"large"}
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (1, 2, 5), (2, 2, 4)])
+def test_no_pod_ends_without_which_the_gang_has_room(sizes: tuple[int, ...]) -> None:
+    """The largest of these pods makes room alone."""
+    site = PreemptionSite()
+    for number, gpus in enumerate(sizes):
+        site.running(f"s{number}", gpus)
+    site.gang("gang", 2, 2)
+    assert names(search(site)) == {f"s{len(sizes) - 1}"}
 
 
 def test_no_pod_ends_that_is_more_important_than_needed() -> None:
@@ -157,6 +170,7 @@ def test_nobody_ends_for_a_gang_of_which_a_pod_is_gone() -> None:
         site.settle(0 if site.preemptions.under_way else 1)
     assert site.preemptions.under_way
     site.world.delete("gang-1", 0)
+    asyncio.run(site.preemptions.round())  # the watch has not shown the deletion yet
     site.settle(4)
     assert site.evicted == [] and not site.preemptions.under_way
 
