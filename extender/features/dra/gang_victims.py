@@ -8,8 +8,9 @@ single ones, the most important first. A choice of fewer pods may exist.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from extender.cluster.caches.budgets import BudgetsOfPods
@@ -200,8 +201,8 @@ class GangVictimSearch:
         self, places: Places, nodes: Iterable[_Node], victims: Iterable[_Together]
     ) -> Search[tuple[Assignment, ...]]:
         """Return where the gang goes once these pods and all that are ending are gone; empty: it does not fit."""
-        leaving = [node.gives_back for node in nodes if node.ending] + [together.gives_back for together in victims]
-        later = yield from after(self.nodes, leaving)
+        ending = (node.gives_back for node in nodes if node.ending)
+        later = yield from after(self.nodes, chain(ending, (together.gives_back for together in victims)))
         return (yield from place_unit(later, places, self.unit, enters=True))
 
     def _least_priority(self, places: Places, nodes: Sequence[_Node]) -> Search[int | None]:
@@ -260,8 +261,8 @@ class GangVictimSearch:
         return victims
 
 
-def _up_to(nodes: Iterable[_Node], priority: int) -> list[_Together]:
-    return [together for node in nodes for together in node.together if together.priority <= priority]
+def _up_to(nodes: Iterable[_Node], priority: int) -> Iterator[_Together]:
+    return (together for node in nodes for together in node.together if together.priority <= priority)
 
 
 def _ending(nodes: Iterable[_Node], targets: Iterable[Assignment]) -> tuple[str, ...]:

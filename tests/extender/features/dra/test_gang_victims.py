@@ -195,3 +195,11 @@ def test_a_gang_ends_only_so_many_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     site = halves(2, 0, 0, 0, 0)
     site.gang("gang", 2, GPUS)
     assert search(site) is NoVictims.TOO_MANY
+
+
+def test_an_elastic_gang_starts_with_as_many_as_get_room() -> None:
+    """One of two is enough for it, and the pod of the other node is more important."""
+    site = full_nodes(1, 200)
+    site.gang("gang", 2, GPUS, least=1)
+    site.settle(8)
+    assert site.evicted == ["p1"] and [site.node_of(f"gang-{number}") for number in range(2)].count(None) == 1
