@@ -314,10 +314,12 @@ class NodeView:
             return replace(self.shape, shares=shares).only(held).decide(request)
         if self.shape.hidden:
             return Rejection(Reason.CLOSED, UNKNOWN_GPUS, remedy=ASK_WHO)
-        return self._with_free(self.shape.free & held.gpus & ~held_for_others.touched).decide(request)
+        return self._with_free(self.shape.free & held.gpus & ~self.shape.excluding(held_for_others.touched)).decide(
+            request
+        )
 
     def _beside(self, uid: str, held_for_others: Held) -> Shape:
-        free = self._free_for(uid) & ~held_for_others.touched
+        free = self._free_for(uid) & ~self.shape.excluding(held_for_others.touched)
         return self._with_free(free, self.shape.hidden, self.claimed_by(uid))
 
     def _free_for(self, uid: str) -> int:
@@ -342,7 +344,7 @@ class NodeView:
             room = shape.claims_left.plus(len(self.claims_of(uid)))
             shape = replace(shape, free=free, doubtful=self.doubtful & free, shares=shares, claims_left=room)
         shares = shape.shares if among is None else shape.shares.among(among)
-        free = shape.free & ~held_for_others.touched
+        free = shape.free & ~shape.excluding(held_for_others.touched)
         return replace(
             shape,
             free=free,

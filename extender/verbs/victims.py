@@ -201,7 +201,7 @@ class Candidate:
 
     def decide_without(self, victims: Collection[str], beside: Held = NOTHING) -> Decision:
         """Return the placement when these are gone, and those who go in any case, beside the GPUs that are held for others."""
-        shape, free = self.view.shape, self._free_without(victims) & ~beside.touched
+        shape, free = self.view.shape, self._free_without(victims) & ~self.view.shape.excluding(beside.touched)
         idle = shape.topology_manager and shape.topology_manager.idle  # whose CPUs go with the victims is not counted
         gone = {*victims, *self._in_any_case}
         shape = replace(

@@ -44,6 +44,8 @@ class Excluded:
     def across(self, device: str) -> bool:
         """Whether another device excludes it, be it held itself or not."""
         kind, gpu = self.silicon.place(device)
+        if not self.devices.isdisjoint(self.silicon.overlaps.get(device, ())):
+            return True
         return any(gpu is None or gpu in gpus or None in gpus for held, gpus in self.gpus.items() if held is not kind)
 
 
@@ -55,13 +57,16 @@ class Silicon:
     """Slice of the present cut → its GPU."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Slice of an earlier cut → its GPU, as far as that is remembered."""
+    overlaps: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Slice that is made on demand → the other slices that cannot be had beside it."""
     is_partial: bool = False
     """Whether a GPU is cut into slices that nobody can name: then one of which nothing is known is of such a GPU."""
 
     def excluded_by(self, devices: Iterable[str]) -> Excluded:
         """Return what nobody else may have while somebody has these devices: the one answer to that question.
 
-        Slices of one cut do not exclude each other. Neither do two of earlier cuts: nobody is given them any more.
+        Slices of one cut do not exclude each other, unless they are made on demand. Neither do two of earlier cuts: nobody is
+        given them any more.
         """
         held, gpus = frozenset(devices), dict[_Kind, set[str | None]]()
         for device in held:

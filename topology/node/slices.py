@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from topology.errors import PayloadError
 
-_MEMORY_SLICES = 8.0
+MEMORY_SLICES = 8.0
 """Of a GPU."""
 MAX_SLICES_PER_GPU = 8
 """By NVML, one more than any GPU has today."""
+MAX_ON_DEMAND_PER_GPU = 64
+"""Of those that do not exist yet; a GPU has about 30."""
 MAX_DEVICES = 192
 """GPUs and slices of one node that a record tells of: those of 24 GPUs, all cut up."""
 
@@ -32,6 +34,18 @@ class Slice:
     """Of that place."""
     gpu_instance: int
     compute_instance: int
+    on_demand: bool = False
+    """It does not exist before a pod gets it, so GPUs are offered whole and in parts. These exclude each other."""
+
+    @property
+    def memory(self) -> int:
+        """Its place in the GPU's memory, as a mask."""
+        return (1 << self.size) - 1 << self.start
+
+    def excludes(self, other: Slice) -> bool:
+        """Whether a pod cannot have one of two slices while another has the other."""
+        can_be_apart = self.on_demand or other.on_demand
+        return self.gpu == other.gpu and self != other and can_be_apart and self.memory & other.memory != 0
 
     @property
     def asked_as(self) -> str:
@@ -46,8 +60,16 @@ class Slice:
 def parts_of_gpus(slices: Iterable[Slice]) -> tuple[float, ...]:
     """Return what each slice takes of its GPU, by memory; those of one GPU instance share its memory."""
     slices = tuple(slices)
-    mates = Counter((each.gpu, each.start) for each in slices)
-    return tuple(each.size / _MEMORY_SLICES / mates[each.gpu, each.start] for each in slices)
+    mates = Counter((each.gpu, each.start) for each in slices if not each.on_demand)
+    return tuple(each.size / MEMORY_SLICES / (1 if each.on_demand else mates[each.gpu, each.start]) for each in slices)
+
+
+def exclusions(slices: tuple[Slice, ...]) -> tuple[int, ...]:
+    """Return for each slice which others it excludes, as masks over them."""
+    by_gpu: dict[int, list[tuple[int, Slice]]] = {}
+    for i, each in enumerate(slices):
+        by_gpu.setdefault(each.gpu, []).append((i, each))
+    return tuple(sum(1 << i for i, other in by_gpu[each.gpu] if each.excludes(other)) for each in slices)
 
 
 def check_slices(slices: tuple[Slice, ...], gpus: set[int], uuids: set[str]) -> None:
@@ -65,5 +87,6 @@ def check_slices(slices: tuple[Slice, ...], gpus: set[int], uuids: set[str]) -> 
             raise PayloadError(here, "GPU, GPU instance and compute instance must rise")
         seen.add(each.uuid)
         last = at
-    if len(slices) > MAX_SLICES_PER_GPU * len(gpus):
+    on_demand = sum(each.on_demand for each in slices)
+    if len(slices) - on_demand > MAX_SLICES_PER_GPU * len(gpus) or on_demand > MAX_ON_DEMAND_PER_GPU * len(gpus):
         raise PayloadError("$.slices", f"{len(slices)} slices of {len(gpus)} GPUs")

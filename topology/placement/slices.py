@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from topology.bandwidth.rings import members_of
 from topology.effort import Search
 from topology.node.model import NodeTopology
-from topology.node.slices import parts_of_gpus
+from topology.node.slices import MEMORY_SLICES, exclusions, parts_of_gpus
 from topology.node.status import MigStrategy
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -109,7 +111,10 @@ def _search(
         return suitable
     size, name = request.gpus, f"{request.profile or 'MIG'} slices"
     usable, among = (free | must) & suitable, (free | must)
-    if usable.bit_count() < size + unknown or must & ~suitable or must.bit_count() > size:
+    is_possible = usable.bit_count() >= size + unknown and not must & ~suitable and must.bit_count() <= size
+    parts = _parts(topology_class.node)
+    choice = _least_missed(parts, usable, all_free | must, size, must, doubtful) if is_possible else None
+    if choice is None:
         few = f"fewer than {size} {name} are free" if usable else f"none of the {name} is free"
         message = f"too few {name} are free: {UNKNOWN_GPUS}" if unknown else few
         figures = f"{usable.bit_count()} of {suitable.bit_count()} are free, pod needs {size}"
@@ -121,8 +126,7 @@ def _search(
             f"the device plugin may choose so that {lack.message}" if lack else "the device plugin may choose others"
         )
         return Rejection(Reason.UNSUITABLE_GPUS, message, remedy="in mode enforce gputopo chooses")
-    parts = _parts(topology_class.node)
-    lost, _, chosen = _least_missed(parts, usable, all_free | must, size, must, doubtful)
+    lost, _, chosen = choice
     if plugin_chooses:
         lost = _expected(parts, usable, all_free, size)
     gpus = len(topology_class.node)
@@ -168,20 +172,32 @@ class _Parts:
     """The slices of each GPU, as a mask."""
     of_gpu: tuple[float, ...]
     """By slice; those of one GPU instance share its memory."""
+    excluded: tuple[int, ...]
+    """By slice: the others that cannot be had beside it, as a mask."""
+    memory: tuple[int, ...]
+    """By slice that is made on demand, of which several have the same memory: its place there, else 0."""
 
     def size(self, slices: int) -> float:
-        return sum(self.of_gpu[i] for i in members_of(slices))
+        """Return how much of a GPU these of its slices are."""
+        members = members_of(slices)
+        memory = reduce(or_, (self.memory[i] for i in members), 0)
+        return memory.bit_count() / MEMORY_SLICES + sum(self.of_gpu[i] for i in members if not self.memory[i])
+
+    def beside(self, free: int, taken: int) -> int:
+        """Return which of the free slices are left beside those that are taken."""
+        return free & ~reduce(or_, (self.excluded[i] for i in members_of(taken)), taken)
 
 
 def _parts(node: NodeTopology) -> _Parts:
     by_gpu: dict[int, int] = {}
     for i, each in enumerate(node.slices):
         by_gpu[each.gpu] = by_gpu.get(each.gpu, 0) | 1 << i
-    return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices))
+    memory = tuple(each.memory if each.on_demand else 0 for each in node.slices)
+    return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices), exclusions(node.slices), memory)
 
 
-def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice:
-    """Return the best choice of so many: GPU by GPU, the best of each number of slices so far."""
+def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice | None:
+    """Return the best choice of so many, if there is one: GPU by GPU, the best of each number of slices so far."""
     best: dict[int, Choice] = {0: (0.0, 0, ())}
     for mine in parts.by_gpu:
         ways = [*_ways(parts, usable & mine, free & mine, must & mine, doubtful)]
@@ -195,20 +211,30 @@ def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, d
                 if count not in reached or after < reached[count]:
                     reached[count] = after
         best = reached
-    return best[size]
+    return best.get(size)
 
 
 def _ways(parts: _Parts, usable: int, free: int, must: int, doubtful: int) -> Iterator[Choice]:
     """Yield the best way to take each number of one GPU's slices, few to many."""
-    order = sorted(members_of(usable), key=lambda i: (not must >> i & 1, parts.of_gpu[i], doubtful >> i & 1, i))
-    before = parts.size(free)
-    for count in range(must.bit_count(), len(order) + 1):
-        taken = sum(1 << i for i in order[:count])
-        lost = before**2 - (before - parts.size(taken)) ** 2
-        yield lost, (taken & doubtful).bit_count(), members_of(taken)
+    before, taken, left = parts.size(free), 0, usable
+    while True:
+        if not must & ~taken:
+            lost = before**2 - parts.size(parts.beside(free, taken)) ** 2
+            yield lost, (taken & doubtful).bit_count(), members_of(taken)
+        if not left:
+            return
+        room = parts.beside(free, taken)
+
+        def cost(i: int, room: int = room) -> tuple[object, ...]:
+            spoilt = sum(parts.of_gpu[j] for j in members_of(parts.excluded[i] & room))
+            return not must >> i & 1, parts.of_gpu[i], round(spoilt, _ROUNDED), doubtful >> i & 1, i
+
+        taken |= 1 << min(members_of(left), key=cost)
+        left = parts.beside(usable, taken)
 
 
 def _expected(parts: _Parts, usable: int, free: int, size: int) -> float:
     """Return what is lost on average where any of these slices may be taken."""
-    each = [_least_missed(parts, 1 << i, free, 1, 0, 0)[0] for i in members_of(usable)]
-    return size * sum(each) / len(each)
+    choices = [_least_missed(parts, 1 << i, free, 1, 0, 0) for i in members_of(usable)]
+    lost = [choice[0] for choice in choices if choice]
+    return size * sum(lost) / len(lost)

@@ -6,7 +6,8 @@ Predictions, values of free sets and plans of one class hold for every node of i
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from operator import or_
 from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from topology.bandwidth.measured import Figure, kind_of
@@ -17,6 +18,7 @@ from topology.node.alike import Block, unlike
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
 from topology.node.nics import rails
+from topology.node.slices import exclusions
 from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.placement.rails import NO_RAILS, Rails
@@ -105,6 +107,24 @@ class TopologyClass:
     def kind(self) -> str:
         """The kind of machine, as measured figures name it; classes that differ in software or NICs alone are of one."""
         return kind_of(self.node)
+
+    @cached_property
+    def _excluded(self) -> tuple[int, ...]:
+        """What each device excludes, by position; empty where GPUs are offered either whole or in parts."""
+        node, gpus = self.node, len(self.node)
+        if not any(each.on_demand for each in node.slices):
+            return ()
+        parts, whole = [0] * gpus, list[int]()
+        for i, (each, others) in enumerate(zip(node.slices, exclusions(node.slices), strict=True), gpus):
+            parts[node.positions[each.gpu]] |= 1 << i
+            whole.append(1 << node.positions[each.gpu] | others << gpus)
+        return (*parts, *whole)
+
+    def excluding(self, devices: int) -> int:
+        """Return these devices and all that nobody else may have while somebody has them, as a mask over positions."""
+        if not self._excluded:
+            return devices
+        return reduce(or_, (self._excluded[i] for i in members_of(devices)), devices)
 
     @property
     def blocks(self) -> Sequence[Block]:

@@ -73,11 +73,15 @@ class Shape:
         """Those of the free ones that are GPUs."""
         return self.free & (1 << len(self.topology_class.node)) - 1 if self.topology_class else 0
 
+    def excluding(self, devices: int) -> int:
+        """Return these devices and all that nobody else may have while somebody has them."""
+        return self.topology_class.excluding(devices) if self.topology_class else devices
+
     def beside(self, taken: Held) -> Shape:
         """Return the shape beside what is taken; of the ledger, too, as far as the number of claims says it."""
         if not taken:
             return self
-        free = self.free & ~taken.touched
+        free = self.free & ~self.excluding(taken.touched)
         return replace(
             self,
             free=free,
@@ -173,7 +177,7 @@ class Shape:
         """
         shape, pods = self, 0
         while isinstance(verdict := shape.decide(request), Placement) and verdict.gpus:
-            taken, shares, often = sum(1 << position for position in verdict.gpus), shape.shares, 1
+            taken, shares, often = shape.excluding(sum(1 << i for i in verdict.gpus)), shape.shares, 1
             if request.is_share:
                 shares, often = shares.filled(verdict.shares, request.memory_gib, request.sharing_class)
             shape = replace(shape, free=shape.free & ~taken, perhaps_free=shape.perhaps_free & ~taken, shares=shares)

@@ -208,3 +208,55 @@ def test_plugin_that_chooses_is_expected_to_take_any() -> None:
     assert guessed.score < exact.score
     each = [lost(node, free, 1 << i) for i in (*range(7), 13)]
     assert guessed.value_lost == pytest.approx(sum(each) / 8)
+
+
+PLACES = {"1g.10gb": (1, range(7)), "2g.20gb": (2, (0, 2, 4)), "3g.40gb": (4, (0, 4)), "7g.80gb": (8, (0,))}
+
+
+def offered(*gpus: int) -> NodeTopology:
+    """Return an HGX H100 of which these GPUs are offered whole, and in each part that can be made of them."""
+    places = [(name, size, start) for name, (size, starts) in PLACES.items() for start in starts]
+    slices = [
+        Slice(gpu, f"MIG-{gpu}-{name}-{start}", name, size * 10**10, start, size, number, 0, on_demand=True)
+        for gpu in gpus
+        for number, (name, size, start) in enumerate(places)
+    ]
+    return replace(machine("hgx-h100"), slices=tuple(slices))
+
+
+def mask(node: NodeTopology, *devices: str) -> int:
+    return sum(1 << node.devices.index(device) for device in devices)
+
+
+def test_what_is_made_on_demand_excludes_its_gpu_and_what_overlaps_it() -> None:
+    """And the GPU excludes all of its slices."""
+    node = offered(0, 1)
+    excluding, whole = TopologyClass(node).excluding, [gpu.uuid for gpu in node.gpus]
+    assert excluding(mask(node, "MIG-0-2g.20gb-2")) == mask(
+        node, whole[0], "MIG-0-2g.20gb-2", "MIG-0-1g.10gb-2", "MIG-0-1g.10gb-3", "MIG-0-3g.40gb-0", "MIG-0-7g.80gb-0"
+    )
+    assert excluding(1) == mask(node, whole[0], *(each.uuid for each in node.slices if each.gpu == 0))
+    assert TopologyClass(cut("small")).excluding(1 << GPUS) == 1 << GPUS, "its GPU is offered in parts alone"
+
+
+def test_slices_on_demand_leave_whole_gpus_and_large_slices() -> None:
+    """One after the other they fill the GPU that is begun; the first goes where it spoils the least."""
+    node = offered(0, 1)
+    topology_class, free, taken = TopologyClass(node), (1 << len(node.devices)) - 1, list[str]()
+    for _ in range(7):
+        verdict = decide(Situation(topology_class, free, mig=MigStrategy.MIXED), GpuRequest(1, profile="1g.10gb"))
+        taken += names(node, verdict)
+        free &= ~topology_class.excluding(mask(node, taken[-1]))
+    assert sorted(taken) == [f"MIG-0-1g.10gb-{start}" for start in range(7)]
+    assert taken[0] == "MIG-0-1g.10gb-6", "no slice of 2g would fit there"
+    assert free >> 1 & 1 and not free & 1
+
+
+def test_a_pod_gets_no_two_slices_that_overlap() -> None:
+    """Though both are free."""
+    node = replace(offered(0), slices=(*offered(0).slices, *offered(1).slices[:1]))
+    overlapping = replace(node.slices[0], uuid="MIG-twin", start=0, size=2, gpu_instance=99)
+    node = replace(node, slices=(node.slices[0], overlapping))
+    assert isinstance(ask(node, 0b11, "1g.10gb"), Placement)
+    refused = ask(node, 0b11, "1g.10gb", count=2)
+    assert isinstance(refused, Rejection) and refused.reason is Reason.TOO_FEW_FREE
