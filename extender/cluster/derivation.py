@@ -72,6 +72,9 @@ def derive(
     dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
     foreign = _foreign(observed, surroundings.dra)
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
+    if surroundings.parts is not None:
+        parts = surroundings.parts
+        closed |= mask_of(devices, parts.unusable | parts.counters.exhausted_beside({*dra.held, *claimed}))
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0
@@ -169,7 +172,7 @@ def _shape(
         if plugin and plugin.topology_manager
         else 0,
         cpu_milli=None if cpu_milli is None else in_steps(cpu_milli),
-        mig=_strategy(payloads),
+        mig=_strategy(payloads, by_claim=surroundings.by_claim),
         hidden_slices=hidden_slices(holdings),
         shares=shares_of(payloads, uses, free, fit, hidden_gib(holdings)),
         claims_left=left,
@@ -184,9 +187,11 @@ def _in_question(pods: Iterable[GpuPod], payloads: NodePayloads, standing_claims
     return [pod for pod in pods if not (pod.ended and is_whole and pod.uid not in claimants)]
 
 
-def _strategy(payloads: NodePayloads) -> MigStrategy:
+def _strategy(payloads: NodePayloads, *, by_claim: bool) -> MigStrategy:
     """Return how the node's slices are offered; where there are none, nodes are alike however they would be."""
     gpus, plugin = payloads.topology.value, payloads.device_plugin
+    if by_claim:
+        return MigStrategy.MIXED if gpus and gpus.topology_class.node.slices else MigStrategy.NONE
     return plugin.mig if plugin and gpus and gpus.topology_class.node.slices else MigStrategy.NONE
 
 

@@ -23,7 +23,7 @@ def mask_of(devices: tuple[str, ...], uuids: Iterable[str]) -> int:
 
 def silicon_of(gpus: NodeGpus | None, claims: Iterable[Claim]) -> Silicon:
     """Return which of a node's devices are the same silicon; of slices that are gone the claims tell the GPU."""
-    silicon = Silicon(gpus.slices if gpus else {})
+    silicon = Silicon(gpus.slices, overlaps=gpus.overlaps) if gpus else Silicon()
     return silicon.remembering({claim.gpu: claim.parent for claim in claims if claim.parent})
 
 

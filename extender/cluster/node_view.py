@@ -161,6 +161,11 @@ class NodeView:
         """GPUs that ResourceClaims hold, and all slices of these."""
         return self._named(self.excluded_by(self.dra.held)) if self.dra.held else frozenset()
 
+    def claims_on(self, device: str) -> tuple[str, ...]:
+        """Name the ResourceClaims that hold a device, a part of it, or what excludes it."""
+        holding = (claims for held, claims in self.dra.held.items() if device in self.silicon.excluded_by((held,)))
+        return tuple(sorted({name for claims in holding for name in claims}))
+
     @property
     def disputed(self) -> frozenset[str]:
         """What pods have from a device plugin, or are promised, and a ResourceClaim holds as well, or another pod uses by DRA."""
@@ -178,7 +183,7 @@ class NodeView:
         pods = [pod.key for pod in self.conflicts.get(gpu, ())]
         pods += [owner for owned, owner in self._owners() if owned == gpu]
         pods += [(user.namespace, user.name) for user in self.dra.unexplained.get(gpu, ())]
-        claims = [f"ResourceClaim {name}" for name in self.dra.held.get(gpu, ())[:1]]
+        claims = [f"ResourceClaim {name}" for name in self.claims_on(gpu)[:1]]
         return *dict.fromkeys(map("/".join, pods)), *claims
 
     def _owners(self) -> Iterator[tuple[str, tuple[str, str]]]:

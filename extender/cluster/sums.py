@@ -90,7 +90,7 @@ def _part(view: NodeView) -> _Part:
         sum(use.memory_gib for use in uses),
         sum(gpu.room_gib for gpu in shared) if view.is_open else 0,
         len(view.conflicts.keys() | view.disputed),
-        len(view.dra.held),
+        len({view.silicon.slices.get(device, device) for device in view.dra.held}),
         len(view.dra.unexplained),
         view.is_broken,
     )

@@ -129,7 +129,8 @@ class Views:
             return
         evidence = Evidence(cached, sources.pods, sources.first_reports, self.later_reports, sources.claims)
         bound, surroundings = sources.pods.bound_to(name), self._surroundings(cached)
-        view = derive(cached.node, cached.payloads, bound, evidence, surroundings)
+        payloads = sources.nodes.with_parts(cached, surroundings.parts)
+        view = derive(cached.node, payloads, bound, evidence, surroundings)
         self.by_name[name] = view
         self.conditions.put(name, view)
         self.sums.put(name, view)
@@ -147,6 +148,7 @@ class Views:
         name, gpus = cached.name, cached.payloads.topology.value
         is_offered = cached.node.offers(self._resource)
         by_claim = not is_offered and self._sources.claims.allocates_on(name)
+        parts = self._sources.claims.parts_of(name) if by_claim else None
         not_owned, observed = self._publishers.not_owned(name), cached.payloads.observed.value
         return Surroundings(
             is_duplicate_publisher=bool(not_owned) and gpus is not None and not_owned.issuperset(gpus.uuids),
@@ -159,7 +161,8 @@ class Views:
             by_claim=by_claim,
             free_cpu_milli=self._sources.cpu.free_milli(cached.node),
             signs=cached.signs,
-            dra=self._sources.claims.on(name, observed.claimed if observed else ()),
+            dra=self._sources.claims.on(name, observed.claimed if observed else (), parts),
+            parts=parts,
             paused=cached.paused,
             set_aside=why_set_aside(cached.node, self._tolerated),
         )

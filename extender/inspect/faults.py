@@ -14,6 +14,7 @@ FOREIGN = "in use by a process that no container explains"
 HELD_BY_CLAIM = "held by ResourceClaim "
 UNEXPLAINED = "used as a DRA device that no ResourceClaim holds,"
 HAS_WHOLE = "has the whole GPU"
+HAS_PART = "has a MIG device of the GPU"
 HAS_EARLIER = "still has a MIG slice of an earlier cut"
 NOT_OWNED = "published by another node, too"
 _NAMED = 3
@@ -45,9 +46,9 @@ class Faults:
             reasons.append(SLICED)
         if uuid in self._foreign:
             reasons.append(FOREIGN)
-        if claims := view.dra.held.get(gpu):
+        if claims := view.claims_on(uuid):
             reasons.append(HELD_BY_CLAIM + _named(claims))
-        if users := view.dra.unexplained.get(gpu):
+        if users := view.dra.unexplained.get(uuid) or view.dra.unexplained.get(gpu):
             reasons.append(f"{UNEXPLAINED} by {_named(tuple(f'{user.namespace}/{user.name}' for user in users))}")
         if taint := view.dra.tainted.get(gpu):
             reasons.append(TAINTED + taint)
@@ -97,7 +98,9 @@ def _across(view: NodeView) -> list[tuple[Excluded, str]]:
     silicon, sentences = view.silicon, list[tuple[Excluded, str]]()
     for gpu, pod in sorted(taken):
         is_gone = silicon.is_gone(gpu)
-        if is_gone or (silicon.slices and gpu not in silicon.slices):
+        if gpu in silicon.overlaps:
+            sentences.append((silicon.excluded_by((gpu,)), f"{pod} {HAS_PART}"))
+        elif is_gone or (silicon.slices and gpu not in silicon.slices):
             sentences.append((silicon.excluded_by((gpu,)), f"{pod} {HAS_EARLIER if is_gone else HAS_WHOLE}"))
     return sentences
 

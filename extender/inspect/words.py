@@ -111,7 +111,7 @@ def signs_of(view: NodeView) -> tuple[SignInfo, ...]:
 
 def unknown_devices_of(view: NodeView) -> tuple[ClaimedDeviceInfo, ...]:
     """Return the devices that close the node because they may be any of its GPUs."""
-    return tuple(ClaimedDeviceInfo(claim=claim, device=device) for claim, device in view.dra.missing(view.uuids))
+    return tuple(ClaimedDeviceInfo(claim=claim, device=device) for claim, device in view.dra.missing(view.devices))
 
 
 def _info(sign: Sign) -> SignInfo:

@@ -11,7 +11,8 @@ from extender.cluster.objects.health_signs import HealthWords, Sign
 from extender.cluster.objects.kinds import Node, ObjectMeta, bare
 from extender.cluster.objects.locations import locate
 from extender.cluster.objects.payloads import NodePayloads, Payload, RestlessTopology
-from extender.cluster.objects.topologies import Topologies
+from extender.cluster.objects.published_parts import PublishedParts
+from extender.cluster.objects.topologies import NodeGpus, Topologies
 from extender.cluster.objects.versions import NOTHING_MORE, Listing, is_older, is_same_version
 from topology.annotations.pauses import why_no_new_pods
 from topology.annotations.records import Claim, Observed
@@ -94,6 +95,8 @@ class NodeCache:
         self._touched = touched
         self._missed = missed
         self._nodes: dict[str, KnownNode] = {}
+        self._with_parts: dict[str, tuple[NodeGpus, PublishedParts, NodeGpus]] = {}
+        """Node → what its agent and its DRA driver publish, and the two together."""
         self.locations: dict[str, Location] = {}
         """Name → where the node stands."""
         self._places: dict[Location, Location] = {}
@@ -160,6 +163,18 @@ class NodeCache:
                 self._put(replace(cached, payloads=unread.reread(annotations, self._topologies, lambda: True)))
                 yield
 
+    def with_parts(self, cached: KnownNode, parts: PublishedParts | None) -> NodePayloads:
+        """Return a node's payloads with these MIG slices instead of those that its agent publishes; `None`: as they are."""
+        topology = cached.payloads.topology
+        if parts is None or topology.value is None:
+            self._with_parts.pop(cached.name, None)
+            return cached.payloads
+        kept = self._with_parts.get(cached.name)
+        if kept is None or kept[0] is not topology.value or kept[1] is not parts:
+            kept = topology.value, parts, self._topologies.with_parts(topology.value, parts)
+            self._with_parts[cached.name] = kept
+        return replace(cached.payloads, topology=replace(topology, value=kept[2]))
+
     def _put(self, node: KnownNode) -> None:
         name = node.name
         self._nodes[name] = node
@@ -211,4 +226,5 @@ class NodeCache:
         if self._nodes[name].payloads.had_ledger:
             self._missed(name)
         del self._nodes[name], self.locations[name]
+        self._with_parts.pop(name, None)
         self._touched(name)

@@ -13,9 +13,11 @@ from typing import Final, TypeVar
 from extender.cluster.caches.resource_slices import Hearer, ResourceSlices
 from extender.cluster.objects.devices import ClaimMeta, ClaimStatus, ResourceClaim
 from extender.cluster.objects.kinds import ObjectMeta
+from extender.cluster.objects.published_parts import PublishedParts
 from extender.cluster.objects.versions import NOTHING_MORE, Listing
 from extender.kit.bounded import Bounded
 from topology.annotations.records import ClaimUser, Holder
+from topology.node.silicon import SLICE_PREFIX
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -29,7 +31,7 @@ class NodeDevices:
     """What DRA has to say of one node's GPUs."""
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """UUID → the claims that hold the GPU or a part of it, by namespace and name."""
+    """UUID → the claims that hold the GPU or a part of it, by namespace and name; of a MIG device that is offered its own."""
     unmatched: tuple[tuple[str, str], ...] = ()
     """Claims, each with a device of which nobody tells the GPU."""
     tainted: Mapping[str, str] = field(default_factory=dict)
@@ -42,9 +44,9 @@ class NodeDevices:
     Where no feature allocates claims any more, each claim → UID of the only pod that it is reserved for.
     """
     users: Mapping[str, tuple[ClaimUser, ...]] = field(default_factory=dict)
-    """UUID → the containers that the agent saw with the GPU, or a part of it, by claims that hold it."""
+    """UUID → the containers that the agent saw with the device, or a part of it, by claims that hold it."""
     unexplained: Mapping[str, tuple[ClaimUser, ...]] = field(default_factory=dict)
-    """UUID → the containers that the agent saw with the GPU by claims that are gone, or do not hold it."""
+    """UUID → the containers that the agent saw with the device by claims that are gone, or do not hold it."""
 
     def without(self, is_stale: Callable[[Holder], bool]) -> NodeDevices:
         """Return the same without containers that have stopped since the agent's look."""
@@ -70,7 +72,7 @@ class NodeDevices:
         return replace(self, held=held)
 
     def missing(self, uuids: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Return the claims, each with what it holds, that hold none of these GPUs for all that is known."""
+        """Return the claims, each with what it holds, that hold none of these devices for all that is known."""
         strange = self.held.keys() - set(uuids)
         return (*self.unmatched, *((claim, gpu) for gpu in sorted(strange) for claim in self.held[gpu]))
 
@@ -118,6 +120,8 @@ class ResourceClaims:
         """Whether that feature allocates new claims, and not only knows old ones; `None`: it may, nobody can say."""
         self.trimmed: Callable[[ResourceClaim], ResourceClaim] = lean_claim
         """Returns what is read of a claim later; of most that is next to nothing."""
+        self.parts_of: Callable[[str], PublishedParts | None] = lambda node: None
+        """Returns the MIG devices of a node that a feature allocates."""
         self.hearers: list[Hearer[ResourceClaim]] = []
         """Features that keep whole claims; they hear of each change after this cache has."""
         self._touched = touched
@@ -201,11 +205,11 @@ class ResourceClaims:
             self._is_heard = is_heard
             self._touch({*self.slices.nodes, *self._on})
 
-    def on(self, node: str, users: Collection[ClaimUser] = ()) -> NodeDevices:
+    def on(self, node: str, users: Collection[ClaimUser] = (), parts: PublishedParts | None = None) -> NodeDevices:
         """Return what is to be known of a node; linear in its devices, the claims on them, and the users.
 
-        `users` are those whom the node's agent saw with devices. Where claims and slices are not known, they prove nothing: their
-        claims may have admin access.
+        `parts` are the MIG devices that are told apart; of others the GPU counts. `users` are those whom the node's agent saw
+        with devices. Where claims and slices are not known, they prove nothing: their claims may have admin access.
         """
         uids, users = self._on.get(node, ()), self._conclusive(node, users)
         if not uids and not users and not self.slices.has(node):
@@ -213,13 +217,13 @@ class ResourceClaims:
         held, unmatched, pods = dict[str, set[str]](), set[tuple[str, str]](), dict[str, str]()
         for holds in (self._claims[uid] for uid in uids):
             for pool, device in ((pool, device) for where, pool, device in holds.devices if where == node):
-                if gpu := self.slices.gpu(node, pool, device):
+                if gpu := self._device(node, pool, device, parts):
                     held.setdefault(gpu, set()).add(holds.claim)
                     if pod := holds.pod or holds.user:
                         pods[holds.claim] = pod
                 else:
                     unmatched.add((holds.claim, device))
-        explained, unexplained = self._by_gpu(node, users, unmatched)
+        explained, unexplained = self._by_device(node, users, unmatched, parts)
         return NodeDevices(
             {gpu: tuple(sorted(claims)) for gpu, claims in sorted(held.items())},
             tuple(sorted(unmatched)),
@@ -234,8 +238,17 @@ class ResourceClaims:
         """Return the users of pools that the node's driver publishes, as long as claims are known."""
         return [user for user in users if self.slices.has_pool(node, user.pool)] if self._is_heard else ()
 
-    def _by_gpu(
-        self, node: str, users: Collection[ClaimUser], unmatched: set[tuple[str, str]]
+    def _device(self, node: str, pool: str, name: str, parts: PublishedParts | None) -> str | None:
+        """Return the UUID of a device that is offered, or that of its GPU; `None` where nobody tells."""
+        part = parts.by_device.get((pool, name)) if parts else None
+        return part or self.slices.gpu(node, pool, name)
+
+    def _by_device(
+        self,
+        node: str,
+        users: Collection[ClaimUser],
+        unmatched: set[tuple[str, str]],
+        parts: PublishedParts | None,
     ) -> tuple[dict[str, tuple[ClaimUser, ...]], dict[str, tuple[ClaimUser, ...]]]:
         """Return UUID → its users by claims that hold it, and by others; adds devices that may be any GPU to `unmatched`."""
         holders = [self._claims[uid] for uid in self._on.get(node, ())] if users else ()
@@ -249,7 +262,7 @@ class ResourceClaims:
             name = claim, user.pool, device
             if name in by_admin_access or (node, user.pool, device) in (self._had_admin_access.get(claim) or ()):
                 continue
-            if gpu := self.slices.gpu(node, user.pool, device):
+            if gpu := self._device(node, user.pool, device, parts):
                 of = explained if name in held else unexplained
                 of.setdefault(gpu, {})[user] = None
             elif name not in held:
@@ -261,19 +274,29 @@ class ResourceClaims:
         return self.allocated_here is not None and self.allocates_new is not False and self.slices.has(node)
 
     def may_hold(self, namespace: str, pod: str, gpu: str) -> bool:
-        """Whether a claim that we allocate for a pod holds the GPU, or nothing as far as is known: it may be under way."""
-        return any(not devices or gpu in self._gpus(devices) for devices in self._devices_for(namespace, pod))
+        """Whether a claim that we allocate for a pod holds the device, or nothing as far as is known: it may be under way.
+
+        A claim may hold any MIG device that is not published now.
+        """
+        held = [*self._devices_for(namespace, pod)]
+        is_unknown = gpu.startswith(SLICE_PREFIX) and not any(self._is_published(devices, gpu) for devices in held)
+        return any(not devices or is_unknown or gpu in self._uuids(devices) for devices in held)
 
     def holds(self, namespace: str, pod: str, gpu: str) -> bool:
-        """Whether a claim that we allocate for a pod holds the GPU."""
-        return any(gpu in self._gpus(devices) for devices in self._devices_for(namespace, pod))
+        """Whether a claim that we allocate for a pod holds the device."""
+        return any(gpu in self._uuids(devices) for devices in self._devices_for(namespace, pod))
 
     def _devices_for(self, namespace: str, pod: str) -> Iterator[tuple[tuple[str, str, str], ...]]:
         """Yield what each claim for a pod holds."""
         return (self._claims[uid].devices for uid in self._for.get((namespace, pod), ()))
 
-    def _gpus(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
-        return {self.slices.gpu(*device) for device in devices}
+    def _uuids(self, devices: Sequence[tuple[str, str, str]]) -> set[str | None]:
+        return {self._device(*device, self.parts_of(device[0])) for device in devices}
+
+    def _is_published(self, devices: Sequence[tuple[str, str, str]], part: str) -> bool:
+        """Whether one of the nodes of these devices publishes a MIG device."""
+        published = (self.parts_of(node) for node in {node for node, _, _ in devices})
+        return any(parts is not None and part in parts.uuids for parts in published)
 
     def _read(self, item: ResourceClaim) -> _Holds | None:
         """Return what a claim holds; `None` where it is of no concern here.

@@ -12,6 +12,7 @@ from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.objects.health_signs import Sign
 from extender.cluster.objects.kinds import Node
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
+from extender.cluster.objects.published_parts import PublishedParts
 from extender.cluster.ownership.holdings import Holding
 from topology.annotations.pauses import PAUSED
 from topology.node.offers import OfferForm
@@ -86,6 +87,8 @@ class Surroundings:
     """What other health agents say of its GPUs, what closes it first."""
     dra: NodeDevices = NOTHING
     """What DRA has to say of its GPUs."""
+    parts: PublishedParts | None = None
+    """The MIG devices that are offered there by ResourceClaims; `None`: those that the agent publishes count."""
     set_aside: str | None = None
     """Why pods that tolerate no special taint do not go there."""
     paused: str = ""
@@ -141,7 +144,7 @@ def _closed_by_claims(payloads: NodePayloads, devices: NodeDevices) -> str | Non
     if devices.is_unheard:
         return CLAIMS_UNHEARD
     gpus = payloads.topology.value
-    return UNKNOWN_DEVICE if devices.missing(gpus.uuids if gpus else ()) else None
+    return UNKNOWN_DEVICE if devices.missing(gpus.devices if gpus else ()) else None
 
 
 def _is_none_offered_whole(gpus: Sequence[GpuStatus]) -> bool:

@@ -7,15 +7,19 @@ said the same takes microseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from weakref import WeakValueDictionary
 
+from extender.cluster.objects.published_parts import PublishedParts
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.payload import check_size
+from topology.bandwidth.rings import members_of
+from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu, nics_of
+from topology.node.slices import exclusions
 from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
 
@@ -56,6 +60,8 @@ class NodeGpus:
     digest: str
     """Of the text."""
     kind: TopologyKind
+    overlaps: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """MIG slice that is made on demand → the others that cannot be had beside it."""
 
     @property
     def topology_class(self) -> TopologyClass:
@@ -116,3 +122,21 @@ class Topologies:
             kind = self._kinds[key] = TopologyKind.of(node, uuids, self._classes)
             devices = node.devices
         return NodeGpus(devices, digest(text), kind)
+
+    def with_parts(self, gpus: NodeGpus, parts: PublishedParts) -> NodeGpus:
+        """Return the same with the MIG slices that a DRA driver publishes, and no others; none where there are too many."""
+        before = gpus.kind
+        try:
+            node, uuids = parts.cut_out_of(before.topology_class.node, gpus.uuids)
+            topology_class = self._classes.of(node)
+        except PayloadError:
+            node, uuids = PublishedParts().cut_out_of(before.topology_class.node, gpus.uuids)
+            topology_class = self._classes.of(node)
+        excluded = exclusions(node.slices)
+        overlaps = {
+            uuid: frozenset(uuids[i] for i in members_of(others))
+            for uuid, others, each in zip(uuids, excluded, node.slices, strict=True)
+            if each.on_demand
+        }
+        kind = TopologyKind(topology_class, (), before.domain, before.nics)
+        return NodeGpus((*gpus.uuids, *uuids), gpus.digest, kind, overlaps)

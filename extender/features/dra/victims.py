@@ -234,10 +234,13 @@ def consumers_of(demands: Demands, pod: GpuPod) -> frozenset[str]:
 
 def freed(view: NodeView, gone: Iterable[str]) -> int:
     """Return the GPUs that are free without these pods, as a mask; sick ones are not."""
-    taken, mask = view.taken(), 0
-    for uid in gone:
-        mask |= taken.get(uid, 0)
-    return mask & view.fit
+    gone, freed_by, kept = {*gone}, 0, 0
+    for owner, mask in view.taken().items():
+        if owner in gone:
+            freed_by |= mask
+        else:
+            kept |= mask  # a slice keeps its GPU
+    return freed_by & ~kept & view.fit
 
 
 def comes_before(state: ClusterState, own: int, uid: str) -> bool:

@@ -1,0 +1,86 @@
+"""The MIG devices that a node's DRA driver publishes, as slices of GPUs, and the counters that its devices share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from topology.node.model import NodeTopology
+from topology.node.slices import Slice
+
+CounterName = tuple[str, str, str]
+"""Pool, counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPart:
+    """One MIG device."""
+
+    pool: str
+    name: str
+    gpu: str
+    """UUID of its GPU."""
+    uuid: str
+    """Its own; of one that is made on demand a name that stays the same."""
+    profile: str
+    memory_bytes: int
+    start: int
+    size: int
+    on_demand: bool
+    """Its GPU is offered whole, too, or it does not exist before a pod gets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCounters:
+    """How much devices take of what they share."""
+
+    capacity: Mapping[CounterName, Fraction] = field(default_factory=dict)
+    used: Mapping[str, Mapping[CounterName, Fraction]] = field(default_factory=dict)
+    """By UUID, of GPUs and MIG devices."""
+
+    def exhausted_beside(self, held: Collection[str]) -> frozenset[str]:
+        """Return the devices for which too little is left while somebody has these; linear in all that devices take."""
+        spent = dict[CounterName, Fraction]()
+        for device in held:
+            for counter, amount in self.used.get(device, {}).items():
+                spent[counter] = spent.get(counter, Fraction(0)) + amount
+        left = {counter: self.capacity.get(counter, Fraction(0)) - amount for counter, amount in spent.items()}
+        return frozenset(
+            device
+            for device, amounts in self.used.items()
+            if left
+            and device not in held
+            and any(amounts[counter] > left[counter] for counter in amounts.keys() & left)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedParts:
+    """What a node's driver publishes beside whole GPUs."""
+
+    parts: tuple[PublishedPart, ...] = ()
+    counters: SharedCounters = SharedCounters()
+    unusable: frozenset[str] = frozenset()
+    """UUIDs of MIG devices that nobody gets."""
+    by_device: Mapping[tuple[str, str], str] = field(init=False)
+    """Pool and name → UUID."""
+    uuids: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Index them."""
+        object.__setattr__(self, "by_device", {(part.pool, part.name): part.uuid for part in self.parts})
+        object.__setattr__(self, "uuids", frozenset(part.uuid for part in self.parts))
+
+    def cut_out_of(self, node: NodeTopology, uuids: Collection[str]) -> tuple[NodeTopology, tuple[str, ...]]:
+        """Return a node's topology with these slices alone, and their UUIDs in order; `uuids` are the GPUs by position."""
+        index_of = dict(zip(uuids, (gpu.index for gpu in node.gpus), strict=True))
+        known = [(index_of[part.gpu], part) for part in self.parts if part.gpu in index_of]
+        known.sort(key=lambda item: (item[0], item[1].start, item[1].size, item[1].pool, item[1].name))
+        slices = tuple(
+            Slice(
+                index, f"slice {i}", part.profile, part.memory_bytes, part.start, part.size, i, 0, part.on_demand
+            )
+            for i, (index, part) in enumerate(known)
+        )  # fmt: skip
+        return replace(node, slices=slices), tuple(part.uuid for _, part in known)
