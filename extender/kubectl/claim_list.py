@@ -124,7 +124,8 @@ async def _read(place: Kubeconfig, namespace: str | None) -> tuple[list[_Counted
 
 def _requested(claim: ResourceClaim) -> tuple[int, ...] | None:
     """Return the number of devices of each alternative, 0: all of a node; `None`: the claim is of another class."""
-    from extender.features.dra.requests import RefusedField, is_ours, read_devices  # 5 ms, for this verb alone
+    from extender.features.dra.claim_spec import RefusedField
+    from extender.features.dra.requests import is_ours, read_devices  # 5 ms, for this verb alone
 
     if not is_ours(claim):
         return None

@@ -54,7 +54,12 @@ class Slice:
         >>> Slice(0, "MIG-a", "1g.10gb+me", 1 << 33, 0, 1, 7, 0).asked_as
         '1g.10gb.me'
         """
-        return self.profile.replace("+", ".")
+        return as_asked(self.profile)
+
+
+def as_asked(profile: str) -> str:
+    """Return a profile as it stands in the name of a resource."""
+    return profile.replace("+", ".")
 
 
 def parts_of_gpus(slices: Iterable[Slice]) -> tuple[float, ...]:

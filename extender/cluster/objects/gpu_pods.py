@@ -58,6 +58,11 @@ class ClaimedRequest:
         """How many GPUs it has, or requests at first."""
         return self.allocated or (self.request.request.gpus if self.request else 0)
 
+    @property
+    def profile(self) -> str:
+        """The MIG profile of which it requests devices; empty: it requests GPUs."""
+        return self.request.request.profile if self.request else ""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuPod:
@@ -243,7 +248,9 @@ def read_gpu_pod(
     """Return the pod's facts, `None` when it asks for no GPU; requests that cannot be read do not matter here."""
     asked = asked_by(pod, resource)
     if claimed is not None and not (asked.names_gpus and pod.spec.node_name):  # a plugin's GPUs count in any case
-        return GpuPod(pod, claimed.gpus, _placed(pod), stopped, cpu_milli=asked.cpu_milli, claimed=claimed)
+        return GpuPod(
+            pod, claimed.gpus, _placed(pod), stopped, claimed.profile, cpu_milli=asked.cpu_milli, claimed=claimed
+        )
     if asked.gpus is None and asked.is_readable:
         by_claim = is_stand_in(pod) and bool(pod.spec.resource_claims)  # whatever its claim holds, the node's view has
         return GpuPod(pod, 0, None, stopped, cpu_milli=asked.cpu_milli) if by_claim else None

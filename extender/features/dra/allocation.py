@@ -11,7 +11,7 @@ import msgspec
 
 from extender.cluster.objects.devices import ResourceClaim
 from extender.features.dra.claim_spec import DeviceClaim, DeviceClass, DeviceToleration
-from extender.features.dra.inventory import PublishedGpu
+from extender.features.dra.inventory import PublishedDevice
 from extender.features.dra.requests import DeviceDemand, DeviceRequest, is_for, read_devices
 
 
@@ -20,7 +20,7 @@ class ClaimAllocation:
     """What one claim is given."""
 
     node: str
-    gpus: tuple[tuple[str, PublishedGpu], ...]
+    gpus: tuple[tuple[str, PublishedDevice], ...]
     """Request and GPU of each result, in the order of requests."""
     status: Mapping[str, Any]
     """`status.allocation` as JSON."""
@@ -31,7 +31,7 @@ def allocate(
     claims: Sequence[ResourceClaim],
     device_class: DeviceClass,
     node: str,
-    gpus: Sequence[PublishedGpu],
+    gpus: Sequence[PublishedDevice],
     timestamp: str,
 ) -> tuple[ClaimAllocation, ...]:
     """Share the GPUs of a pod out among its claims and their requests, in order; raises `ValueError` for a wrong number.
@@ -91,7 +91,7 @@ def _allocation(
     claim: ResourceClaim,
     device_class: DeviceClass,
     node: str,
-    shared: Sequence[tuple[DeviceRequest, PublishedGpu]],
+    shared: Sequence[tuple[DeviceRequest, PublishedDevice]],
     timestamp: str,
 ) -> ClaimAllocation:
     names = list(dict.fromkeys(request.name for request, _ in shared))
@@ -104,7 +104,7 @@ def _allocation(
     return ClaimAllocation(node, gpus, status)
 
 
-def _result(request: DeviceRequest, gpu: PublishedGpu) -> dict[str, Any]:
+def _result(request: DeviceRequest, gpu: PublishedDevice) -> dict[str, Any]:
     result: dict[str, Any] = {
         "request": request.name,
         "driver": gpu.id.driver,

@@ -41,6 +41,7 @@ from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.versions import is_before, is_same_version
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.features.dra.allocation import ClaimAllocation, allocate
 from extender.features.dra.caches import names_of_claims
@@ -205,27 +206,35 @@ class Allocations:
             demand = self.demands.of(pod.pod)
         except RequestError:
             return None
-        published, device_class = self.demands.inventory(view.name).gpus, self.demands.guard.device_class
+        published = self.demands.inventory(view.name)
         named = {claim.gpu for claim in view.claims_of(pod.uid)}
         if not named.isdisjoint(view.sick):  # since it was planned
             return None
-        gpus = [published[uuid] for uuid in view.devices if uuid in named and uuid in published]
+        gpus = [device for uuid in view.devices if uuid in named and (device := published.device(uuid))]
         devices = self.demands.alternative_on(demand, view.name, frozenset(named))
-        if device_class is None or len(gpus) != len(named) or devices is None:
+        device_class = self.demands.guard.classes.get(devices.class_name) if devices else None
+        if devices is None or device_class is None or len(gpus) != len(named):
             return None
         written = datetime.fromtimestamp(self.clock().wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         planned = allocate(devices, demand.claims, device_class, view.name, gpus, written)
         return [*zip(demand.claims, planned, strict=True)]
 
     def _rivals(self, planned: _Planned) -> set[str]:
-        """Return the other claims that have any of these GPUs, or a part, or a device that may be.
+        """Return the other claims that have any of these devices, what excludes one, or a device that may be.
 
         Before the watch shows our allocation, it has shown all that were written before. So of two, one is seen here.
         """
         node = planned[0][1].node
-        devices, own = self.state.claims.on(node), {claim.name for claim, _ in planned}
-        gpus = (gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus)
-        holders = {claim for gpu in gpus for claim in devices.held.get(gpu, ())}
+        devices = self.state.claims.on(node, parts=self.demands.inventory(node).parts)
+        own = {claim.name for claim, _ in planned}
+        uuids = {gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus}
+        view = self.state.views[node]
+        holders = {
+            claim
+            for held, claims in devices.held.items()
+            if held in uuids or any(uuid in view.silicon.excluded_by((held,)) for uuid in uuids)
+            for claim in claims
+        }
         return (holders | {claim for claim, _ in devices.unmatched}) - own
 
     def _is_settled(self, uid: str, planned: _Planned) -> bool:
@@ -245,14 +254,12 @@ class Allocations:
 
     def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node
-        slices, device_class = demands.slices.on(node), demands.guard.device_class
+        slices, classes = demands.slices.on(node), demands.guard.classes
         pools = {item.spec.pool.name for item in slices}
         others = [item for item in demands.claims.holding(pools) if item.metadata.uid != claim.metadata.uid]
-        uuids = [gpu.uuid for _, gpu in allocation.gpus]
+        uuids, taken = [gpu.uuid for _, gpu in allocation.gpus], self._planned_for_others(pod, node) | taken_by(others)
         try:
-            assert device_class is not None, "the plan rests on it"
-            status = allocation.status
-            validate(status, claim, device_class, node, slices, taken_by(others), uuids, demands.selectors)
+            validate(allocation.status, claim, classes, node, slices, taken, uuids, demands.selectors)
         except InvalidAllocation as invalid:
             log.warning("an allocation is not written", node=node, why=str(invalid))
             self.count(AllocationOutcome.INVALID)
@@ -277,6 +284,13 @@ class Allocations:
             self.count(AllocationOutcome.WRITTEN)
             return True
         return self._may_go_on(claim, reply)
+
+    def _planned_for_others(self, pod: Pod, node: str) -> dict[DeviceId, str]:
+        """Return the devices that the ledger names for other pods, whether a claim holds them yet or not."""
+        view, inventory = self.state.views[node], self.demands.inventory(node)
+        claims = (claim for claim, standing in view.claims if standing is not Standing.FREE)
+        named = ((inventory.device(claim.gpu), claim) for claim in claims if claim.uid != pod.metadata.uid)
+        return {device.id: f"of {claim.namespace}/{claim.name}" for device, claim in named if device}
 
     def _may_go_on(self, claim: ResourceClaim, reply: Reply) -> bool:
         """Whether another attempt may succeed: the watch tells what has changed."""

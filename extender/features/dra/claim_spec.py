@@ -12,10 +12,21 @@ import msgspec
 from extender.cluster.objects.kinds import Toleration
 
 OUR_CLASS: Final = "gpus.gputopo.dev"
+"""For whole GPUs."""
+MIG_CLASS: Final = "mig.gputopo.dev"
+"""For MIG devices."""
+OUR_CLASSES: Final = frozenset({OUR_CLASS, MIG_CLASS})
 MAX_DEVICES: Final = 32
 """Of one claim; the API server refuses an allocation with more."""
 MATCHES_NOTHING: Final = "false"
 """The selector that keeps kube-scheduler from allocating devices of our class."""
+
+
+class RefusedField(Exception):
+    """A field that speaks against a claim."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
 
 
 class CelSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +124,6 @@ class ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceClass(msgspec.Struct, frozen=True):
-    """A DeviceClass, which is ours if it has our name."""
+    """A DeviceClass, which is ours if it has one of our names."""
 
     spec: ClassSpec = ClassSpec()

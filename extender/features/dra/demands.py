@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,17 +13,19 @@ from extender.cluster.objects.gpu_pods import ClaimedRequest, GpuPod, read_reque
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.state import ClusterState
 from extender.features.dra.caches import ClaimCache, SliceCache
-from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
+from extender.features.dra.claim_spec import DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.inventory import NodeInventory, read_inventory
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, read_demands
+from extender.features.dra.pods_by_claim import as_gpu_pod
+from extender.features.dra.requests import DeviceDemand, is_ours, read_demands
 from extender.features.dra.selectors import Selectors
 from extender.kit.fair_table import FairTable
 from topology.annotations import keys
 from topology.effort import Search, finish
 from topology.errors import RequestError
-from topology.request.gpu_request import AcceptedDevices, PodRequest
+from topology.node.slices import as_asked
+from topology.request.gpu_request import AcceptedDevices, GpuRequest, PodRequest
 
 DEMANDS_KEPT: Final = 10_000
 """Of pods."""
@@ -44,10 +46,10 @@ _HAS: Final = "the pod {} has it until that pod is deleted; with a ResourceClaim
 _COMES_FIRST: Final = "the pod {}, which names it, too, comes first"
 
 
-_Versions = tuple[DeviceClass, tuple[tuple[str, str], ...]]
-"""Of our class, and UID and version of each claim of a pod."""
-_Suited = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""A node, and selectors and attributes of a pod."""
+_Versions = tuple[Mapping[str, DeviceClass], tuple[tuple[str, str], ...]]
+"""Of our classes, and UID and version of each claim of a pod."""
+_Suited = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+"""A node, and profile, selectors and attributes of a pod."""
 Sets = tuple[frozenset[str], ...]
 """Of UUIDs; all GPUs of a pod come from one."""
 
@@ -147,7 +149,9 @@ class Demands:
         self._inventories.pop(node, None)
 
     def fits(self, uid: str, node: str, alternative: int) -> bool | None:
-        """Whether every free GPU of a node suits one alternative of a pod; the planner chooses among them by links alone.
+        """Whether every free GPU of a node suits one alternative of a pod, or every free MIG device of its profile.
+
+        The planner chooses among them by links and places alone.
 
         `None`: to find out takes longer than a call may.
         """
@@ -163,7 +167,10 @@ class Demands:
             devices = self.of(pod.pod).alternatives[alternative]
         except (RequestError, IndexError):
             return False
-        uuids_free = {uuid for position, uuid in enumerate(view.devices) if free >> position & 1}
+        wanted = free & view.shape.devices_for(
+            GpuRequest(devices.gpus, profile=as_asked(devices.profile), by_claim=True)
+        )
+        uuids_free = {uuid for position, uuid in enumerate(view.devices) if wanted >> position & 1}
         sets = self._kept_sets(devices, node)
         if sets is None:
             if self._steps[pod.key[0]] >= STEPS:
@@ -180,13 +187,13 @@ class Demands:
         return finish(self._new_sets(devices, node, namespace)) if kept is None else kept
 
     def _kept_sets(self, devices: DeviceDemand, node: str) -> Sets | None:
-        kept = self._sets.get((node, devices.selectors, devices.match_attributes))
+        kept = self._sets.get(_suited(node, devices))
         return kept[1] if kept and kept[0] is self.inventory(node) else None
 
     def _new_sets(self, devices: DeviceDemand, node: str, namespace: str) -> Search[Sets]:
         inventory = self.inventory(node)
         sets = yield from suitable_sets(devices, inventory, self.selectors, namespace)
-        self._sets.put((node, devices.selectors, devices.match_attributes), namespace, (inventory, sets))
+        self._sets.put(_suited(node, devices), namespace, (inventory, sets))
         return sets
 
     def _look_for_sets(self, devices: DeviceDemand, node: str, namespace: str) -> Sets | None:
@@ -203,9 +210,7 @@ class Demands:
         for claim in ours:
             if reason := self._why_not(claim, pod):
                 raise RequestError(f"ResourceClaim {claim.name}", reason)
-        if self.guard.device_class is None:
-            raise RequestError(f"DeviceClass {OUR_CLASS}", "does not exist, or cannot be read")
-        return ClaimedDemand(tuple(ours), self._devices_of(pod, ours, self.guard.device_class))
+        return ClaimedDemand(tuple(ours), self._devices_of(pod, ours))
 
     def _why_not(self, claim: ResourceClaim, pod: Pod) -> str:
         """Return why a claim cannot be allocated for a pod that names it, whatever it requests; empty: it can."""
@@ -245,7 +250,7 @@ class Demands:
         """Return what the planner is to look for, with the alternatives."""
         resource, words = self.state.resource, self.state.indexes.groups.words
         read = [
-            read_request(as_gpu_pod(pod, demand.claims, devices.gpus, resource), resource, words)
+            read_request(as_gpu_pod(pod, demand.claims, devices, resource), resource, words)
             for devices in demand.alternatives
         ]
         first, *others = (
@@ -256,15 +261,18 @@ class Demands:
         )
         return replace(first, fallbacks=tuple(others), accepted_devices=accepted)
 
-    def _devices_of(
-        self, pod: Pod, ours: Sequence[ResourceClaim], device_class: DeviceClass
-    ) -> tuple[DeviceDemand, ...]:
-        versions = device_class, tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in ours)
+    def _devices_of(self, pod: Pod, ours: Sequence[ResourceClaim]) -> tuple[DeviceDemand, ...]:
+        classes = dict(self.guard.classes)
+        versions = classes, tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in ours)
         kept = self._devices.get(pod.metadata.uid)
         if kept is None or kept[0] != versions:
-            kept = versions, read_demands(ours, device_class, self.selectors)
+            kept = versions, read_demands(ours, classes, self.selectors)
             self._devices.put(pod.metadata.uid, pod.metadata.namespace, kept)
         return kept[1]
+
+
+def _suited(node: str, devices: DeviceDemand) -> _Suited:
+    return node, devices.profile, devices.selectors, devices.match_attributes
 
 
 def _was_planned(pod: Pod) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.features.dra.inventory import NodeInventory, PublishedGpu
+from extender.features.dra.inventory import NodeInventory, PublishedDevice
 from extender.features.dra.requests import DeviceDemand
 from extender.features.dra.selectors import SelectorFailed, Selectors
 from topology.effort import Search
@@ -19,7 +19,7 @@ def suitable_sets(
     """
     by_value = dict[tuple[object, ...], set[str]]()
     try:
-        for gpu in inventory.allocatable():
+        for gpu in inventory.allocatable(demand.profile):
             values = tuple(value_of(gpu, attribute) for attribute in demand.match_attributes)
             if None not in values and matches_all(demand.selectors, gpu, selectors, namespace):
                 by_value.setdefault(values, set()).add(gpu.uuid)
@@ -29,12 +29,12 @@ def suitable_sets(
     return tuple(map(frozenset, by_value.values()))
 
 
-def matches_all(expressions: Sequence[str], gpu: PublishedGpu, selectors: Selectors, namespace: str) -> bool:
+def matches_all(expressions: Sequence[str], gpu: PublishedDevice, selectors: Selectors, namespace: str) -> bool:
     """Whether all expressions of a namespace match a GPU; raises `SelectorFailed`."""
     return all(selectors.matches(expression, gpu.id.driver, gpu.device, namespace) for expression in expressions)
 
 
-def value_of(gpu: PublishedGpu, attribute: str) -> tuple[str, object] | None:
+def value_of(gpu: PublishedDevice, attribute: str) -> tuple[str, object] | None:
     """Return the type and value of a qualified attribute, as `matchAttribute` compares them; `None`: none, or a list.
 
     The driver's own attributes may be published without their domain.

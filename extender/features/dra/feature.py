@@ -116,6 +116,7 @@ class Dra(Feature):
         self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
         claims.allocated_here, claims.trimmed = is_ours, partial(kept, reserved=frozenset(self.reserved_classes))
+        claims.parts_of = lambda node: self.demands.inventory(node).parts
         claims.hearers.append(self.demands.claims)
         claims.slices.hearers.append(slices)
         claimed.reader, claimed.fits = self.demands.read, self.demands.fits

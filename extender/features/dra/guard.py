@@ -1,4 +1,4 @@
-"""Whether the policy is in force that reserves NVIDIA's DeviceClasses, and whether our own DeviceClass is there and reserved.
+"""Whether the policy is in force that reserves NVIDIA's DeviceClasses, and whether our own DeviceClasses match nothing.
 
 The policy is tried and not read: a dry run of what it forbids, a claim of NVIDIA's class in our own namespace.
 """
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.objects.devices import DRIVER
-from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, DeviceClass
+from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, OUR_CLASSES, DeviceClass
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
 from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
@@ -19,7 +19,7 @@ from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
 RESERVED: Final = f"this DeviceClass is reserved, use {OUR_CLASS}"
 """What the policy says when it refuses a claim; other policies may refuse it, too."""
 _REFUSALS: Final = (403, 422)
-_CLASS_PATH: Final = f"/apis/resource.k8s.io/v1/deviceclasses/{OUR_CLASS}"
+_CLASSES_PATH: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _decode_class = msgspec.json.Decoder(DeviceClass).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -27,11 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class DraGuard:
-    """What is known of policy and class, from checks now and then."""
+    """What is known of policy and classes, from checks now and then."""
 
     def __init__(self, send: Send, namespace: str, *, is_needed: bool) -> None:
-        """Try the policy in this namespace; without need only the class counts."""
-        self.device_class: DeviceClass | None = None
+        """Try the policy in this namespace; without need only the classes count."""
+        self.classes: dict[str, DeviceClass] = {}
+        """Ours, by name, those that exist and can be read."""
         self.policy_in_force: bool | None = None
         self._send = send
         self._namespace = namespace
@@ -41,35 +42,37 @@ class DraGuard:
     @property
     def obstacle(self) -> str | None:
         """Why nothing is allocated now; `None`: nothing speaks against it."""
-        if self.device_class is None:
+        if OUR_CLASS not in self.classes:
             return f"there is no DeviceClass {OUR_CLASS}, or it cannot be read"
-        selectors = [selector.cel.expression for selector in self.device_class.spec.selectors or ()]
-        if MATCHES_NOTHING not in selectors:
-            return f"the DeviceClass {OUR_CLASS} matches devices: kube-scheduler would allocate them, too"
+        for name, device_class in sorted(self.classes.items()):
+            selectors = [selector.cel.expression for selector in device_class.spec.selectors or ()]
+            if MATCHES_NOTHING not in selectors:
+                return f"the DeviceClass {name} matches devices: kube-scheduler would allocate them, too"
         if self._is_needed and not self.policy_in_force:
             return f"the policy that reserves NVIDIA's DeviceClasses is not known to be in force: {self._answer}"
         return None
 
     async def check(self) -> bool:
-        """Read the class and try the policy; returns whether anything has changed. No answer leaves what is known."""
-        before = self.device_class, self.policy_in_force
+        """Read the classes and try the policy; returns whether anything has changed. No answer leaves what is known."""
+        before = dict(self.classes), self.policy_in_force
         try:
-            await self._read_class()
+            for name in sorted(OUR_CLASSES):
+                await self._read_class(name)
             if self._is_needed:
                 await self._try_policy()
         except Unavailable:
             return False
-        return (self.device_class, self.policy_in_force) != before
+        return (self.classes, self.policy_in_force) != before
 
-    async def _read_class(self) -> None:
-        status, body = await self._send(Request("GET", _CLASS_PATH))
+    async def _read_class(self, name: str) -> None:
+        status, body = await self._send(Request("GET", f"{_CLASSES_PATH}/{name}"))
         if status == 200:
             try:
-                self.device_class = _decode_class(body)
+                self.classes[name] = _decode_class(body)
             except _UNREADABLE:  # it may say what we do not know
-                self.device_class = None
+                self.classes.pop(name, None)
         elif status in (403, 404):
-            self.device_class = None
+            self.classes.pop(name, None)
 
     async def _try_policy(self) -> None:
         status, body = await self._send(forbidden_claim(self._namespace))

@@ -1,14 +1,24 @@
-"""Which GPUs of a node can be allocated by what the driver publishes, whoever holds them."""
+"""Which GPUs and MIG devices of a node can be allocated by what the driver publishes, whoever holds them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Final
 
 from extender.cluster.objects.devices import DRIVER, Device, ResourceClaim, ResourceSlice
+from extender.cluster.objects.published_parts import CounterName, PublishedPart, PublishedParts, SharedCounters
 from extender.cluster.objects.quantities import quantity
+from topology.node.silicon import SLICE_PREFIX
+
+MAX_DEVICES: Final = 1024
+"""Of a node: if its driver publishes more, no MIG device is allocated there, and no GPU that shares counters."""
+PROFILE: Final = re.compile(r"([1-9]c\.)?[1-9]g\.[0-9]{1,4}gb([+-][a-z.,]{1,16})?")
+_MEMORY_SLICE: Final = re.compile(r"memory-?[sS]lice-?([0-9]|[1-5][0-9]|6[0-3])")
+"""As NVIDIA names them among counters and capacities."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,26 +34,41 @@ class DeviceId:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedGpu:
-    """A whole GPU that a driver publishes."""
+class PublishedDevice:
+    """A whole GPU or a MIG device that a driver publishes."""
 
     id: DeviceId
     uuid: str
+    """As ledgers name it."""
     device: Device
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """The GPUs of one node."""
+    """The devices of one node."""
 
-    gpus: Mapping[str, PublishedGpu] = field(default_factory=dict)
+    gpus: Mapping[str, PublishedDevice] = field(default_factory=dict)
     """By UUID, all whole GPUs that are published by complete pools of the newest generation."""
     excluded: frozenset[str] = frozenset()
     """UUIDs of those that are never allocated."""
+    parts: PublishedParts = field(default_factory=PublishedParts)
+    """The MIG devices of these pools."""
+    mig_devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
+    """The same by UUID, as they are published."""
 
-    def allocatable(self) -> Iterator[PublishedGpu]:
-        """Yield the others."""
-        return (gpu for uuid, gpu in self.gpus.items() if uuid not in self.excluded)
+    def device(self, uuid: str) -> PublishedDevice | None:
+        """Return a GPU or MIG device."""
+        return self.gpus.get(uuid) or self.mig_devices.get(uuid)
+
+    def allocatable(self, profile: str = "") -> Iterator[PublishedDevice]:
+        """Yield the GPUs that are allocated, or the MIG devices of a profile that are."""
+        if not profile:
+            return (gpu for uuid, gpu in self.gpus.items() if uuid not in self.excluded)
+        return (
+            self.mig_devices[part.uuid]
+            for part in self.parts.parts
+            if part.profile == profile and part.uuid not in self.parts.unusable
+        )
 
 
 def taken_by(claims: Iterable[ResourceClaim]) -> dict[DeviceId, str]:
@@ -58,7 +83,7 @@ def read_inventory(node: str, slices: Iterable[ResourceSlice]) -> NodeInventory:
     for item in slices:
         if item.spec.driver == DRIVER:
             by_pool[item.spec.pool.name].append(item)
-    gpus, excluded = dict[str, PublishedGpu](), set[str]()
+    gpus, excluded, pools = dict[str, PublishedDevice](), set[str](), list[Sequence[ResourceSlice]]()
     for _, published in sorted(by_pool.items()):
         newest = newest_generation(published)
         if invalid(newest) is not None:
@@ -68,7 +93,8 @@ def read_inventory(node: str, slices: Iterable[ResourceSlice]) -> NodeInventory:
                 excluded.add(gpu.uuid)
             gpus[gpu.uuid] = gpu
         excluded |= _out_of_counters(newest)
-    return NodeInventory(gpus, frozenset(excluded))
+        pools.append(newest)
+    return _with_mig_devices(node, pools, gpus, frozenset(excluded))
 
 
 def newest_generation(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -112,12 +138,113 @@ def capacity(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], Fraction]
     }
 
 
-def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedGpu]:
+def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedDevice]:
     for item in slices:
         for device in item.spec.devices or ():
             uuid = device.text("uuid")
             if item.spec.node_name == node and device.is_whole and uuid and device.text("type") in (None, "gpu"):
-                yield PublishedGpu(id_of(item, device), uuid, device)
+                yield PublishedDevice(id_of(item, device), uuid, device)
+
+
+def uuid_of(device: Device) -> str | None:
+    """Return how ledgers name a GPU or MIG device; `None`: it is neither, or nobody can tell which GPU it is of.
+
+    A MIG device that is made when it is needed has no UUID before. Its name says where it will be.
+    """
+    uuid = device.text("uuid")
+    if device.text("type") in (None, "gpu") and device.is_whole:
+        return uuid
+    if device.text("type") != "mig" or not device.text("parentUUID") or not PROFILE.fullmatch(profile_of(device)):
+        return None
+    uuid = uuid or f"{SLICE_PREFIX}{device.name}"
+    return uuid if uuid.startswith(SLICE_PREFIX) else None
+
+
+def profile_of(device: Device) -> str:
+    """Return the profile of a MIG device, empty for others."""
+    return device.text("profile") or ""
+
+
+def _with_mig_devices(
+    node: str,
+    pools: Iterable[Sequence[ResourceSlice]],
+    gpus: Mapping[str, PublishedDevice],
+    excluded: frozenset[str],
+) -> NodeInventory:
+    """Return the inventory with MIG devices, and what all devices take of counters; without, where there are too many."""
+    parts, devices, unusable = list[PublishedPart](), dict[str, PublishedDevice](), set[str]()
+    capacities, used = dict[CounterName, Fraction](), dict[str, Mapping[CounterName, Fraction]]()
+    for newest in pools:
+        published = [(item, device) for item in newest for device in item.spec.devices or ()]
+        if len(published) + len(used) > MAX_DEVICES:
+            return NodeInventory(gpus, excluded | {uuid for uuid, gpu in gpus.items() if gpu.device.consumes_counters})
+        name, limits = newest[0].spec.pool.name, _readable_capacity(newest)
+        capacities |= {(name, *counter): amount for counter, amount in limits.items()}
+        for item, device in published:
+            uuid, parent = uuid_of(device), device.text("parentUUID")
+            if uuid is None or item.spec.node_name != node:
+                continue
+            amounts = _readable_consumption(device)
+            used[uuid] = {(name, *counter): amount for counter, amount in (amounts or {}).items()}
+            if parent is None:
+                continue
+            if uuid in devices or _is_unusable(device) or amounts is None or _is_without_counters(device, limits):
+                unusable.add(uuid)
+            devices[uuid] = PublishedDevice(id_of(item, device), uuid, device)
+            parts.append(_part(devices[uuid], parent, is_offered_whole=parent in gpus))
+    counters = SharedCounters(capacities, {uuid: amounts for uuid, amounts in used.items() if amounts})
+    return NodeInventory(gpus, excluded, PublishedParts(tuple(parts), counters, frozenset(unusable)), devices)
+
+
+def _part(published: PublishedDevice, parent: str, *, is_offered_whole: bool) -> PublishedPart:
+    device = published.device
+    places = [number for name in _resources(device) if (number := _memory_slice(name)) is not None]
+    start, end = (min(places), max(places) + 1) if places else (0, 0)
+    memory = (device.capacity or {}).get("memory")
+    try:
+        memory_bytes = int(quantity(memory.value)) if memory else 0
+    except ValueError:
+        memory_bytes = 0
+    on_demand = is_offered_whole or device.text("uuid") is None
+    where = published.id.pool, published.id.name, parent, published.uuid
+    return PublishedPart(*where, profile_of(device), memory_bytes, start, end - start, on_demand)
+
+
+def _resources(device: Device) -> Iterator[str]:
+    """Yield the names of what a MIG device has of its GPU: by counters where it is made when it is needed."""
+    for consumed in device.consumes_counters or ():
+        yield from (name for name, amount in (consumed.counters or {}).items() if str(amount.value) != "0")
+    yield from device.capacity or ()
+
+
+def _memory_slice(name: str) -> int | None:
+    match = _MEMORY_SLICE.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _is_unusable(device: Device) -> bool:
+    return _is_unsuitable(device) or any(taint.keeps_pods_away for taint in device.taints or ())
+
+
+def _is_without_counters(device: Device, limits: Mapping[tuple[str, str], Fraction]) -> bool:
+    """Whether nothing says what a device that is made when it is needed takes of its GPU, or there is not so much."""
+    if not device.consumes_counters:
+        return device.text("uuid") is None
+    return any(amount > limits.get(counter, 0) for counter, amount in (_readable_consumption(device) or {}).items())
+
+
+def _readable_consumption(device: Device) -> Mapping[tuple[str, str], Fraction] | None:
+    try:
+        return {counter: Fraction(amount) for counter, amount in consumption([device]).items()}
+    except ValueError:
+        return None
+
+
+def _readable_capacity(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Fraction]:
+    try:
+        return capacity(slices)
+    except ValueError:
+        return {}
 
 
 def _out_of_counters(slices: Sequence[ResourceSlice]) -> set[str]:

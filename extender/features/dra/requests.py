@@ -13,20 +13,23 @@ from msgspec.structs import replace
 
 from extender.cluster.caches.resource_claims import lean_claim
 from extender.cluster.objects.devices import ClaimMeta, ClaimSpec, ResourceClaim
-from extender.cluster.objects.kinds import Pod, ResourceRequirements
 from extender.features.dra.cel_cost import MAX_COST
 from extender.features.dra.cel_source import MAX_TOKENS
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
     MAX_DEVICES,
+    MIG_CLASS,
     OUR_CLASS,
+    OUR_CLASSES,
     DeviceClaim,
     DeviceClass,
     DeviceToleration,
     Exactly,
     FirstAvailable,
+    RefusedField,
     RequestSpec,
 )
+from extender.features.dra.profiles import profile_in
 from extender.features.dra.selectors import MAX_EXPRESSION_BYTES, Selectors, UnreadableSelector
 from topology.annotations import keys
 from topology.errors import RequestError
@@ -45,7 +48,7 @@ _TOO_MANY: Final = f"more than {MAX_ALTERNATIVES} combinations of alternatives f
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """So many GPUs for one request of one claim."""
+    """So many GPUs or MIG devices for one request of one claim."""
 
     claim_uid: str
     name: str
@@ -53,6 +56,8 @@ class DeviceRequest:
     count: int
     selectors: tuple[str, ...] = ()
     """CEL expressions, those of the class first; each device has to match all."""
+    profile: str = ""
+    """Of the MIG devices that it requests, as NVIDIA spells it; empty: GPUs."""
     tolerations: tuple[DeviceToleration, ...] = ()
     """Are written into the allocation, so that a later taint ends no pod. GPUs with taints are not planned at all."""
 
@@ -70,8 +75,18 @@ class DeviceDemand:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the pod."""
+        """GPUs of the pod, or MIG devices."""
         return sum(request.count for request in self.requests)
+
+    @property
+    def profile(self) -> str:
+        """The profile of its MIG devices; empty: it requests GPUs."""
+        return self.requests[0].profile
+
+    @property
+    def class_name(self) -> str:
+        """The DeviceClass of its devices."""
+        return MIG_CLASS if self.profile else OUR_CLASS
 
     @property
     def selectors(self) -> tuple[str, ...]:
@@ -108,16 +123,9 @@ class _Expressions:
             raise RefusedField(field, "the selectors of the pod are too expensive together")
 
 
-class RefusedField(Exception):
-    """A field that speaks against a claim."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-
-
 def is_ours(claim: ResourceClaim) -> bool:
-    """Whether any request of the claim names our class; the claim may still be refused."""
-    return names_any(claim, {OUR_CLASS})
+    """Whether any request of the claim names a class of ours; the claim may still be refused."""
+    return names_any(claim, OUR_CLASSES)
 
 
 def names_any(claim: ResourceClaim, classes: Collection[str]) -> bool:
@@ -138,7 +146,9 @@ def holdings_of(claim: ResourceClaim) -> ResourceClaim:
     if not is_ours(claim):
         return lean_claim(claim)
     lean = lean_claim(claim, with_owners=True)
-    return replace(lean, metadata=replace(lean.metadata, annotations=_mark(claim)), spec=_of_class_alone(OUR_CLASS))
+    return replace(
+        lean, metadata=replace(lean.metadata, annotations=_mark(claim)), spec=_of_class_alone(_class_of(claim))
+    )
 
 
 def _mark(claim: ResourceClaim) -> dict[str, str] | None:
@@ -171,12 +181,14 @@ def trimmed(claim: ResourceClaim) -> ResourceClaim:
     if json_bytes <= MAX_CLAIM_BYTES:
         return replace(claim, metadata=name_and_ours)
     return replace(
-        claim, metadata=replace(name_and_ours, annotations=_mark(claim)), spec=_of_class_alone(OUR_CLASS, json_bytes)
+        claim,
+        metadata=replace(name_and_ours, annotations=_mark(claim)),
+        spec=_of_class_alone(_class_of(claim), json_bytes),
     )
 
 
 def read_demands(
-    claims: Sequence[ResourceClaim], device_class: DeviceClass, selectors: Selectors
+    claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], selectors: Selectors
 ) -> tuple[DeviceDemand, ...]:
     """Read what claims request: the alternatives in the order in which kube-scheduler tries them on a node, at least one.
 
@@ -186,14 +198,14 @@ def read_demands(
 
     Args:
         claims: All claims of one pod that are of our class, at least one; those that have an allocation count like others.
-        device_class: Ours.
+        classes: Ours, by name.
         selectors: Compiles expressions.
 
     """
     of_claims, expressions = list[list[DeviceDemand]](), _Expressions(selectors, claims[0].metadata.namespace)
     for claim in claims:
         try:
-            of_claims.append(_of_claim(claim, _of_class(device_class), expressions))
+            of_claims.append(_of_claim(claim, classes, expressions))
             if prod(map(len, of_claims)) > MAX_ALTERNATIVES:
                 raise RefusedField("spec.devices.requests", _TOO_MANY)
             demands = tuple(map(_together, product(*of_claims)))
@@ -202,38 +214,9 @@ def read_demands(
     return demands
 
 
-def as_gpu_pod(pod: Pod, claims: Sequence[ResourceClaim], gpus: int, resource: str) -> Pod:
-    """Return the pod as if its first container requested the GPUs of its claims by our resource, for the planner to read.
-
-    It has the annotations of these claims, which a controller copies from templates. An annotation of the pod counts before a
-    claim's.
-
-    Raises `RequestError` for a pod that also requests the resource, and where claims contradict each other.
-    """
-    containers = [*(pod.spec.init_containers or ()), *pod.spec.containers]
-    if any(
-        resource in {**(container.resources.limits or {}), **(container.resources.requests or {})}
-        for container in containers
-    ):
-        raise RequestError(resource, "requested in addition to a ResourceClaim of our class")
-    first, *others = pod.spec.containers
-    limits = {**(first.resources.limits or {}), resource: str(gpus)}
-    first = replace(first, resources=ResourceRequirements(limits, first.resources.requests))
-    metadata = replace(pod.metadata, annotations=annotations_of(pod, claims))
-    return replace(pod, metadata=metadata, spec=replace(pod.spec, containers=[first, *others]))
-
-
-def annotations_of(pod: Pod, claims: Iterable[ResourceClaim]) -> dict[str, str]:
-    """Return the pod's annotations and ours of its claims; raises `RequestError` where two claims disagree."""
-    of_pod = pod.metadata.annotations or {}
-    merged = dict[str, str]()
-    for claim in claims:
-        for key, value in (claim.metadata.annotations or {}).items():
-            if not key.startswith(keys.USER_PREFIX) or key in of_pod:
-                continue
-            if merged.setdefault(key, value) != value:
-                raise RequestError(key, "the pod's ResourceClaims have different values")
-    return {**merged, **of_pod}
+def _class_of(claim: ResourceClaim) -> str:
+    """Return the class of ours that a claim of ours names first."""
+    return _first_named(claim, OUR_CLASSES) or OUR_CLASS
 
 
 def _first_named(claim: ResourceClaim, classes: Collection[str]) -> str | None:
@@ -255,16 +238,20 @@ def _listed(mapping: Mapping[str, object] | None, key: str) -> list[Mapping[str,
     return [value for value in values if isinstance(value, Mapping)] if isinstance(values, list) else []
 
 
-def _of_class(device_class: DeviceClass) -> tuple[str, ...]:
-    """Return the expressions of our class but for the one that nothing matches."""
+def _of_class(name: str, device_class: DeviceClass | None) -> tuple[str, ...]:
+    """Return the expressions of a class of ours but for the one that nothing matches."""
+    if device_class is None:
+        raise RefusedField(f"DeviceClass {name}", "does not exist, or cannot be read")
     expressions = [selector.cel.expression for selector in device_class.spec.selectors or ()]
     if MATCHES_NOTHING not in expressions:
         reason = f"lacks the selector `{MATCHES_NOTHING}`, without which kube-scheduler allocates devices itself"
-        raise RefusedField(f"DeviceClass {OUR_CLASS}", reason)
+        raise RefusedField(f"DeviceClass {name}", reason)
     return tuple(expression for expression in expressions if expression != MATCHES_NOTHING)
 
 
-def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Expressions) -> list[DeviceDemand]:
+def _of_claim(
+    claim: ResourceClaim, classes: Mapping[str, DeviceClass], expressions: _Expressions
+) -> list[DeviceDemand]:
     """Return what one claim requests, its alternatives in order."""
     devices = read_devices(claim)
     ways = [_ways(f"spec.devices.requests[{at}]", request) for at, request in enumerate(devices.requests or ())]
@@ -273,7 +260,7 @@ def _of_claim(claim: ResourceClaim, of_class: tuple[str, ...], expressions: _Exp
     for at, configuration in enumerate(devices.config or ()):
         if configuration.opaque is None:
             raise RefusedField(f"spec.devices.config[{at}]", "this kind of configuration is not known")
-    read = [[_read(claim, *way, of_class, expressions) for way in of_request] for of_request in ways]
+    read = [[_read(claim, *way, classes, expressions) for way in of_request] for of_request in ways]
     demands = [DeviceDemand(requests, _match_attributes(devices, requests)) for requests in product(*read)]
     possible = [demand for demand in demands if demand.gpus <= MAX_DEVICES]
     if not possible:
@@ -310,14 +297,14 @@ def _read(
     path: str,
     name: str,
     way: Exactly | FirstAvailable,
-    of_class: tuple[str, ...],
+    classes: Mapping[str, DeviceClass],
     expressions: _Expressions,
 ) -> DeviceRequest:
-    if way.device_class_name != OUR_CLASS:
-        reason = (
-            f"{way.device_class_name} in a claim of {OUR_CLASS}: a claim has either devices of ours or of other classes"
-        )
+    ours = way.device_class_name
+    if ours not in OUR_CLASSES:
+        reason = f"{ours} in a claim of {_class_of(claim)}: a claim has either devices of ours or of other classes"
         raise RefusedField(f"{path}.deviceClassName", reason)
+    of_class = _of_class(ours, classes.get(ours))
     if way.allocation_mode not in ("", "ExactCount"):
         raise RefusedField(f"{path}.allocationMode", f"{way.allocation_mode} is not supported")
     if isinstance(way, Exactly) and way.admin_access:
@@ -329,14 +316,19 @@ def _read(
             raise RefusedField(f"{path}.tolerations[{at}].operator", f"{toleration.operator} is not known")
     of_request = [selector.cel.expression for selector in way.selectors or ()]
     for where, expression in (
-        *((f"DeviceClass {OUR_CLASS}", expression) for expression in of_class),
+        *((f"DeviceClass {ours}", expression) for expression in of_class),
         *((f"{path}.selectors[{at}].cel.expression", expression) for at, expression in enumerate(of_request)),
     ):
         expressions.check(where, expression)
     count = way.count or 1
     if count < 0:
         raise RefusedField(f"{path}.count", f"{count} devices")
-    return DeviceRequest(claim.metadata.uid, name, count, (*of_class, *of_request), tuple(way.tolerations or ()))
+    every, profile = (*of_class, *of_request), ""
+    if ours == MIG_CLASS:
+        if isinstance(way, FirstAvailable):
+            raise RefusedField(path, f"not supported for {MIG_CLASS}: request one profile by `exactly`")
+        profile = profile_in(f"{path}.selectors", every)
+    return DeviceRequest(claim.metadata.uid, name, count, every, profile, tuple(way.tolerations or ()))
 
 
 def is_for(requests: Iterable[str], name: str) -> bool:
@@ -365,6 +357,11 @@ def _together(demands: Sequence[DeviceDemand]) -> DeviceDemand:
     if len(demands) > 1 and any(demand.match_attributes for demand in demands):
         raise RefusedField("spec.devices.constraints", "supported for a pod's only claim of our class")
     requests = tuple(request for demand in demands for request in demand.requests)
+    if len({request.profile for request in requests}) > 1:
+        reason = "a pod gets GPUs, or MIG devices of one profile"
+        raise RefusedField("spec.devices.requests", reason)
+    if requests[0].profile and any(demand.match_attributes for demand in demands):
+        raise RefusedField("spec.devices.constraints", f"not supported for {MIG_CLASS}")
     if len({frozenset(request.selectors) for request in requests}) > 1:
         raise RefusedField("spec.devices.requests", "all requests of a pod need the same selectors")
     return DeviceDemand(requests, demands[0].match_attributes)

@@ -14,18 +14,28 @@ from extender.cluster.objects.constraints import tolerates
 from extender.cluster.objects.devices import DRIVER, Device, DeviceTaint, ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import Toleration
 from extender.features.dra.allocation import as_written, configuration, node_selector
-from extender.features.dra.claim_spec import MATCHES_NOTHING, MAX_DEVICES, DeviceClass, Exactly, FirstAvailable
+from extender.features.dra.claim_spec import (
+    MATCHES_NOTHING,
+    MAX_DEVICES,
+    MIG_CLASS,
+    OUR_CLASSES,
+    DeviceClass,
+    Exactly,
+    FirstAvailable,
+    RefusedField,
+)
 from extender.features.dra.eligibility import matches_all, value_of
 from extender.features.dra.inventory import (
     DeviceId,
-    PublishedGpu,
+    PublishedDevice,
     capacity,
     consumption,
     id_of,
     invalid,
     newest_generation,
+    uuid_of,
 )
-from extender.features.dra.requests import RefusedField, read_devices
+from extender.features.dra.requests import read_devices
 from extender.features.dra.selectors import SelectorFailed, Selectors, UnreadableSelector
 
 _ALLOCATION = {"devices", "nodeSelector", "allocationTimestamp"}
@@ -39,7 +49,7 @@ class InvalidAllocation(Exception):
 def validate(
     allocation: Mapping[str, Any],
     claim: ResourceClaim,
-    device_class: DeviceClass,
+    classes: Mapping[str, DeviceClass],
     node: str,
     slices: Iterable[ResourceSlice],
     taken: Mapping[DeviceId, str],
@@ -51,7 +61,7 @@ def validate(
     Args:
         allocation: As JSON.
         claim: The newest version of the claim, without an allocation.
-        device_class: Ours.
+        classes: Ours, by name.
         node: Where the pod goes.
         slices: All slices of the node's pools.
         taken: Device → the claim that holds it or is about to, without this claim.
@@ -60,7 +70,7 @@ def validate(
 
     """
     try:
-        problem = next(_problems(allocation, claim, device_class, node, [*slices], taken, uuids, selectors), None)
+        problem = next(_problems(allocation, claim, classes, node, [*slices], taken, uuids, selectors), None)
     except (RefusedField, SelectorFailed, UnreadableSelector, KeyError, TypeError, ValueError) as error:
         problem = f"{type(error).__name__}: {error}"
     if problem is not None:
@@ -70,7 +80,7 @@ def validate(
 def _problems(
     allocation: Mapping[str, Any],
     claim: ResourceClaim,
-    device_class: DeviceClass,
+    classes: Mapping[str, DeviceClass],
     node: str,
     slices: Sequence[ResourceSlice],
     taken: Mapping[DeviceId, str],
@@ -85,9 +95,15 @@ def _problems(
     yield from _shape(allocation, results, node)
     ways = _ways(claim, results)
     yield from _counts(results, ways)
-    gpus = [_published(result, node, slices) for result in results]
+    names = {way.device_class_name for way in ways.values()}
+    if len(names) != 1 or not names <= OUR_CLASSES:
+        yield f"it requests devices of {', '.join(sorted(names))}"
+        return
+    (name,) = names
+    device_class = classes[name]
+    gpus = [_published(result, node, slices, is_mig=name == MIG_CLASS) for result in results]
     if sorted(gpu.uuid for gpu in gpus) != sorted(uuids):
-        yield f"devices are the GPUs {', '.join(gpu.uuid for gpu in gpus)}, the ledger names {', '.join(uuids)}"
+        yield f"devices are {', '.join(gpu.uuid for gpu in gpus)}, the ledger names {', '.join(uuids)}"
     yield from _availability(gpus, slices, taken)
     of_class = [selector.cel.expression for selector in device_class.spec.selectors or ()]
     if MATCHES_NOTHING not in of_class:
@@ -141,8 +157,10 @@ def _counts(results: Sequence[Mapping[str, Any]], ways: Mapping[str, Exactly | F
         yield "a device twice"
 
 
-def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSlice]) -> PublishedGpu:
-    """Return the GPU of a result, as the newest generation of its pool has it; raises `ValueError` if there is none."""
+def _published(
+    result: Mapping[str, Any], node: str, slices: Sequence[ResourceSlice], *, is_mig: bool
+) -> PublishedDevice:
+    """Return the device of a result, as the newest generation of its pool has it; raises `ValueError` if there is none."""
     pool = [item for item in slices if (item.spec.driver, item.spec.pool.name) == (result["driver"], result["pool"])]
     if result["driver"] != DRIVER or not pool:
         raise ValueError(f"no pool {result['driver']}/{result['pool']} on {node}")
@@ -152,18 +170,22 @@ def _published(result: Mapping[str, Any], node: str, slices: Sequence[ResourceSl
         raise ValueError(f"pool {result['pool']}: {reason}")
     for item in newest:
         for device in item.spec.devices or ():
-            if device.name == result["device"] and item.spec.node_name == node and device.is_whole:
-                return PublishedGpu(id_of(item, device), device.text("uuid") or "", device)
-    raise ValueError(f"no whole GPU {result['device']} on {node} in the newest generation of pool {result['pool']}")
+            is_such = device.text("type") == "mig" if is_mig else device.is_whole
+            if device.name == result["device"] and item.spec.node_name == node and is_such:
+                return PublishedDevice(id_of(item, device), uuid_of(device) or "", device)
+    what = f"{'MIG device' if is_mig else 'whole GPU'} {result['device']}"
+    raise ValueError(f"no {what} on {node} in the newest generation of pool {result['pool']}")
 
 
 def _availability(
-    gpus: Sequence[PublishedGpu], slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]
+    gpus: Sequence[PublishedDevice], slices: Sequence[ResourceSlice], taken: Mapping[DeviceId, str]
 ) -> Iterator[str]:
     for gpu in gpus:
         if gpu.device.binding_conditions or gpu.device.allow_multiple_allocations:
             yield f"{gpu.id} is no device that is allocated whole and at once"
-    uuids = {gpu.uuid for gpu in gpus}
+        if gpu.device.text("type") == "mig" and not (gpu.device.text("uuid") or gpu.device.consumes_counters):
+            yield f"{gpu.id} says neither what it is nor what it takes of its GPU"
+    uuids, of_gpus = {gpu.uuid for gpu in gpus}, {gpu.device.gpu for gpu in gpus}
     for pool in {gpu.id.pool for gpu in gpus}:
         newest = newest_generation(
             [item for item in slices if item.spec.pool.name == pool and item.spec.driver == DRIVER]
@@ -173,6 +195,10 @@ def _availability(
         for key, device in held:
             if device.gpu in uuids:
                 yield f"ResourceClaim {taken[key]} holds {key}, which is {device.gpu} or a part of it"
+            elif device.is_whole and device.gpu in of_gpus:
+                yield f"ResourceClaim {taken[key]} holds {key}, of which a device is a part"
+            elif uuid_of(device) in uuids:
+                yield f"ResourceClaim {taken[key]} holds {key}"
         limits = capacity(newest)
         used = consumption([*(device for _, device in held), *(gpu.device for gpu in gpus if gpu.id.pool == pool)])
         short = [counter for counter, amount in used.items() if amount > limits.get(counter, 0)]
@@ -182,7 +208,7 @@ def _availability(
 
 def _suitability(
     result: Mapping[str, Any],
-    gpu: PublishedGpu,
+    gpu: PublishedDevice,
     way: Exactly | FirstAvailable,
     of_class: Sequence[str],
     selectors: Selectors,
@@ -206,7 +232,7 @@ def _intolerable(device: Device, tolerations: Iterable[Toleration]) -> DeviceTai
 
 
 def _constraints(
-    claim: ResourceClaim, results: Sequence[Mapping[str, Any]], gpus: Sequence[PublishedGpu]
+    claim: ResourceClaim, results: Sequence[Mapping[str, Any]], gpus: Sequence[PublishedDevice]
 ) -> Iterator[str]:
     for constraint in read_devices(claim).constraints or ():
         attribute = constraint.match_attribute

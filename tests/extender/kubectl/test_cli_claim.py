@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from extender.cluster.objects.kinds import Pod
-from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import as_gpu_pod, read_demands
+from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
+from extender.features.dra.pods_by_claim import as_gpu_pod
+from extender.features.dra.requests import read_demands
 from extender.features.dra.selectors import Selectors
 from tests.dra import read_claim
 from tests.extender.features.dra.cases import device_class
@@ -27,8 +28,8 @@ def test_the_template_and_the_pod_request_what_was_named() -> None:
     assert written["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template["metadata"]["name"] == "train"
     assert written["spec"]["schedulingGates"] == [{"name": keys.PLAN_GATE}]
     claim = read_claim({"metadata": {"name": "train-gpus"}} | template["spec"])
-    (demand,) = read_demands([claim], msgspec.convert(device_class(), DeviceClass), Selectors())
-    pod = as_gpu_pod(msgspec.convert(written, Pod), [claim], demand.gpus, keys.GPU_RESOURCE)
+    (demand,) = read_demands([claim], {OUR_CLASS: msgspec.convert(device_class(), DeviceClass)}, Selectors())
+    pod = as_gpu_pod(msgspec.convert(written, Pod), [claim], demand, keys.GPU_RESOURCE)
     assert pod.spec.containers[0].resources.limits == {keys.GPU_RESOURCE: "4"}
     assert pod.metadata.annotations == {keys.REQUIRED_AFFINITY: "nvlink", keys.RELAX_AFTER: "10m"}
 

@@ -24,7 +24,15 @@ from extender.cluster.objects.kinds import Pod
 from extender.core.openings import Openings
 from extender.features.dra.allocation import node_selector
 from extender.features.dra.allocations import AllocationOutcome
-from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, CelSelector, ClassSpec, DeviceClass, Selector
+from extender.features.dra.claim_spec import (
+    MATCHES_NOTHING,
+    OUR_CLASS,
+    OUR_CLASSES,
+    CelSelector,
+    ClassSpec,
+    DeviceClass,
+    Selector,
+)
 from extender.features.dra.feature import Dra
 from extender.features.dra.guard import DraGuard
 from extender.features.queue.feature import Queue
@@ -55,7 +63,8 @@ class Planner:
         self.metrics = Metrics("digest", (*Queue.declarations, *Dra.declarations))
         self.openings = Openings()
         guard = DraGuard(_nowhere, "gputopo-system", is_needed=False)
-        guard.device_class = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
+        matching_nothing = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
+        guard.classes = dict.fromkeys(OUR_CLASSES, matching_nothing)
         clock = self.replica.clock
         self.dra = Dra(self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, self.openings, [DRIVER])
         self.queue = Queue(

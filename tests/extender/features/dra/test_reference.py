@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.objects.devices import DRIVER, Device, ResourceClaim
 from extender.features.dra.allocation import ClaimAllocation, allocate
-from extender.features.dra.claim_spec import DeviceClass
+from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.inventory import DeviceId, id_of, read_inventory
 from extender.features.dra.requests import read_demands
@@ -78,14 +78,15 @@ def test_the_validator_accepts_what_is_allocated(name: str) -> None:
     case, claims, selectors = allocation(name), read_claims(allocation(name)), Selectors()
     for claim, allocated in zip(claims, first_fit(case), strict=False):
         uuids = [gpu.uuid for _, gpu in allocated.gpus]
-        validate(allocated.status, claim, read_class(case), NODE, read_slices(case), taken(case), uuids, selectors)
+        classes = {OUR_CLASS: read_class(case)}
+        validate(allocated.status, claim, classes, NODE, read_slices(case), taken(case), uuids, selectors)
 
 
 def first_fit(case: Json) -> tuple[ClaimAllocation, ...]:
     """Allocate the claims of a case from the first GPUs that fit; with tolerations also from those with taints."""
     claims, selectors = read_claims(case), Selectors()
     inventory, held = read_inventory(NODE, read_slices(case)), held_gpus(case)
-    for demand in read_demands(claims, read_class(case), selectors):
+    for demand in read_demands(claims, {OUR_CLASS: read_class(case)}, selectors):
         tolerates = demand.requests[0].tolerations
         free = [gpu for gpu in inventory.allocatable() if gpu.uuid not in held and (tolerates or not gpu.device.taint)]
         for uuids in finish(suitable_sets(demand, inventory, selectors, "ml")):

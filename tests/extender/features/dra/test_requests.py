@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from extender.cluster.objects.kinds import Pod
-from extender.features.dra.claim_spec import DeviceClass
-from extender.features.dra.requests import DeviceDemand, as_gpu_pod, is_ours, kept, names_any, read_demands, trimmed
+from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
+from extender.features.dra.pods_by_claim import as_gpu_pod
+from extender.features.dra.requests import DeviceDemand, DeviceRequest, is_ours, kept, names_any, read_demands, trimmed
 from extender.features.dra.selectors import Selectors
 from tests.dra import Json, read_claim, waiting
 from tests.extender.features.dra.cases import GPU, TOLERATION, alternative, claim, device_class, exactly, opaque
@@ -23,7 +24,7 @@ H100: Final = f'{GPU}.productName.contains("H100")'
 
 def demands(*claims: Json, of: Json | None = None) -> tuple[DeviceDemand, ...]:
     ours = msgspec.convert(of or device_class(), DeviceClass)
-    return read_demands([read_claim(item) for item in claims], ours, SELECTORS)
+    return read_demands([read_claim(item) for item in claims], {OUR_CLASS: ours}, SELECTORS)
 
 
 def demand(*claims: Json, of: Json | None = None) -> DeviceDemand:
@@ -215,7 +216,7 @@ def test_a_claim_that_is_too_large_to_be_kept_is_refused(where: str) -> None:
     assert is_ours(kept) and kept.metadata.finalizers == ["example.com/keep"]
     assert len(msgspec.json.encode(kept)) < 1000
     with pytest.raises(RequestError, match=r"ResourceClaim ml/a: spec\.devices: 70\d{3} bytes .* more than 65536"):
-        read_demands([kept], msgspec.convert(device_class(), DeviceClass), SELECTORS)
+        read_demands([kept], {OUR_CLASS: msgspec.convert(device_class(), DeviceClass)}, SELECTORS)
 
 
 def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[str, str] | None = None) -> Pod:
@@ -225,7 +226,9 @@ def gpu_pod(annotations: dict[str, str], *claims: dict[str, str], limits: dict[s
     items = [claim(str(at), exactly(2)) for at, _ in enumerate(claims)]
     for item, written in zip(items, claims, strict=True):
         item["metadata"]["annotations"] = written
-    return as_gpu_pod(pod, [read_claim(item) for item in items], 2 * len(items), keys.GPU_RESOURCE)
+    read = [read_claim(item) for item in items]
+    requests = tuple(DeviceRequest(item.metadata.uid, "gpus", 2) for item in read)
+    return as_gpu_pod(pod, read, DeviceDemand(requests), keys.GPU_RESOURCE)
 
 
 def test_the_planner_reads_a_pod_with_the_annotations_of_its_claims() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.objects.devices import DRIVER
 from extender.features.dra.allocation import allocate
-from extender.features.dra.claim_spec import DeviceClass
+from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.inventory import DeviceId, read_inventory
 from extender.features.dra.requests import read_demands
@@ -50,7 +50,8 @@ class Situation:
     def check(self) -> None:
         """Validate it as it stands."""
         slices, of = [read_slice(item) for item in self.slices], msgspec.convert(self.of, DeviceClass)
-        validate(self.allocation, read_claim(self.claim), of, self.node, slices, self.taken, self.uuids, SELECTORS)
+        classes = {OUR_CLASS: of}
+        validate(self.allocation, read_claim(self.claim), classes, self.node, slices, self.taken, self.uuids, SELECTORS)
 
 
 def situation(
@@ -67,7 +68,7 @@ def situation(
     )
     held = {DeviceId(DRIVER, NODE, f"gpu-{at}"): OTHER for at in taken}
     ours, read = msgspec.convert(of, DeviceClass), read_claim(item)
-    (demand,) = read_demands([read], ours, SELECTORS)
+    (demand,) = read_demands([read], {OUR_CLASS: ours}, SELECTORS)
     inventory = read_inventory(NODE, [read_slice(item) for item in slices])
     (suitable,) = finish(suitable_sets(demand, inventory, SELECTORS, "ml"))
     free = sorted(suitable - {f"GPU-{at}" for at in taken})
