@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,8 @@ from extender.cluster.objects.devices import DRIVER, ResourceClaim, ResourceSlic
 from extender.kubernetes.documents import decoder
 
 Json = dict[str, Any]
+Publish = Callable[[str, Sequence[str]], list[Json]]
+"""What a driver publishes of a node's GPUs."""
 MIG_PROFILE: Final = "1g.5gb"
 
 
@@ -25,6 +27,52 @@ def mig(minor: int, parent: str, start: int) -> Json:
     """Publish a slice that is made when it is asked for: it has no UUID before, only its parent's."""
     attributes = {"parentUUID": {"string": parent}, "profile": {"string": MIG_PROFILE}, **_common("mig", minor)}
     return {"name": f"gpu-{minor}-mig-1g5gb-19-{start}", "attributes": attributes}
+
+
+def whole_gpus(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish a node's GPUs, and nothing else."""
+    return [resource_slice(node, [gpu(minor, uuid) for minor, uuid in enumerate(uuids)])]
+
+
+MIG_PLACES: Final = {"1g.5gb": (19, 1, range(7)), "2g.10gb": (14, 2, (0, 2, 4)), "3g.20gb": (9, 4, (0, 4))}
+"""Profile of an A100 → NVIDIA's number of it, memory slices, and where it can be."""
+_MULTIPROCESSORS: Final = {1: 14, 2: 28, 4: 42, 8: 98}
+"""By memory slices."""
+
+
+def partitioned(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish GPUs as NVIDIA's driver does with DynamicMIG on Kubernetes 1.35: whole, in parts, and what they share apart."""
+    slices = [resource_slice(node, [], name=f"{node}-counters", slices=len(uuids) + 1)]
+    slices[0]["spec"]["sharedCounters"] = [
+        {"name": f"gpu-{minor}-counter-set", "counters": _counters(0, 8)} for minor in range(len(uuids))
+    ]
+    for minor, uuid in enumerate(uuids):
+        devices = [_taking(gpu(minor, uuid), minor, 0, 8)]
+        for profile, (number, size, places) in MIG_PLACES.items():
+            for start in places:
+                device = mig(minor, uuid, start)
+                device["name"] = f"gpu-{minor}-mig-{profile.replace('.', '')}-{number}-{start}"
+                device["attributes"]["profile"] = {"string": profile}
+                devices.append(_taking(device, minor, start, size))
+        slices.append(resource_slice(node, devices, name=f"{node}-{minor}", slices=len(uuids) + 1))
+    return slices
+
+
+def static_mig(minor: int, parent: str, start: int) -> Json:
+    """Publish a slice that an administrator has made: it has a UUID, and its driver counts nothing."""
+    device = mig(minor, parent, start)
+    device["attributes"]["uuid"] = {"string": f"MIG-{parent.removeprefix('GPU-')}-{start}"}
+    return device | {"capacity": {"memory": {"value": "4864Mi"}, f"memorySlice{start}": {"value": "1"}}}
+
+
+def _taking(device: Json, minor: int, start: int, size: int) -> Json:
+    consumed = {"counterSet": f"gpu-{minor}-counter-set", "counters": _counters(start, size)}
+    return device | {"consumesCounters": [consumed]}
+
+
+def _counters(start: int, size: int) -> Json:
+    memory = {f"memory-slice-{number}": {"value": "1"} for number in range(start, start + size)}
+    return {"multiprocessors": {"value": str(_MULTIPROCESSORS[size])}, **memory}
 
 
 def vfio(number: int) -> Json:

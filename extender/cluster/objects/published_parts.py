@@ -22,7 +22,7 @@ class PublishedPart:
     gpu: str
     """UUID of its GPU."""
     uuid: str
-    """Its own; of one that is made on demand a name that stays the same."""
+    """Its own; of one that is made on demand one that stays the same, though the device has another each time."""
     profile: str
     memory_bytes: int
     start: int

@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
+from uuid import NAMESPACE_OID, uuid5
 
 from extender.cluster.objects.devices import DRIVER, Device, ResourceClaim, ResourceSlice
 from extender.cluster.objects.published_parts import CounterName, PublishedPart, PublishedParts, SharedCounters
@@ -149,15 +151,21 @@ def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedDevic
 def uuid_of(device: Device) -> str | None:
     """Return how ledgers name a GPU or MIG device; `None`: it is neither, or nobody can tell which GPU it is of.
 
-    A MIG device that is made when it is needed has no UUID before. Its name says where it will be.
+    A MIG device that is made when it is needed has no UUID before. It gets one here, by its GPU and its name, which says its
+    place: no other device of the cluster has the same.
     """
-    uuid = device.text("uuid")
+    uuid, parent = device.text("uuid"), device.text("parentUUID")
     if device.text("type") in (None, "gpu") and device.is_whole:
         return uuid
-    if device.text("type") != "mig" or not device.text("parentUUID") or not PROFILE.fullmatch(profile_of(device)):
+    if device.text("type") != "mig" or not parent or not PROFILE.fullmatch(profile_of(device)):
         return None
-    uuid = uuid or f"{SLICE_PREFIX}{device.name}"
+    uuid = uuid or _name_for(parent, device.name)
     return uuid if uuid.startswith(SLICE_PREFIX) else None
+
+
+@lru_cache(16_384)
+def _name_for(gpu: str, device: str) -> str:
+    return f"{SLICE_PREFIX}{uuid5(NAMESPACE_OID, f'{gpu}/{device}')}"
 
 
 def profile_of(device: Device) -> str:

@@ -26,6 +26,7 @@ from extender.features.dra.allocation import node_selector
 from extender.features.dra.allocations import AllocationOutcome
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
+    MIG_CLASS,
     OUR_CLASS,
     OUR_CLASSES,
     CelSelector,
@@ -35,13 +36,14 @@ from extender.features.dra.claim_spec import (
 )
 from extender.features.dra.feature import Dra
 from extender.features.dra.guard import DraGuard
+from extender.features.dra.inventory import consumption, read_inventory
 from extender.features.queue.feature import Queue
 from extender.features.queue.settings import QueueSettings
 from extender.kit.keyed_locks import KeyedLocks
 from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
-from tests.dra import gpu, read_slice, resource_slice
+from tests.dra import Publish, read_slice, whole_gpus
 from tests.extender.world import Crash, Replica, World
 from topology.annotations import keys
 from topology.formats.catalog import machine
@@ -78,12 +80,8 @@ class Planner:
             life_seconds=60.0,
             openings=self.openings,
         )
-        slices = [
-            resource_slice(name, [gpu(at, each.uuid) for at, each in enumerate(machine("dgx-a100", host=name).gpus)])
-            for name in site.names
-        ]
         claims, store = self.state.claims, site.world.store
-        claims.slices.replaced([read_slice(each) for each in slices])
+        claims.slices.replaced([read_slice(each) for each in site.slices])
         page = store.list(CLAIMS)
         claims.replaced([_read(each) for each in page.items])
         claims.hear(True)
@@ -125,7 +123,7 @@ class Planner:
 class ClaimSite:
     """Nodes of four GPUs, and one planner at a time."""
 
-    def __init__(self, nodes: int, random: Random) -> None:
+    def __init__(self, nodes: int, random: Random, publish: Publish = whole_gpus) -> None:
         self.names = [f"n{number}" for number in range(nodes)]
         self.world = World(*self.names, machine_name="dgx-a100", kinds=(CLAIMS,))
         self.random = random
@@ -144,6 +142,16 @@ class ClaimSite:
         """What the API server says to a request without doing it; `None`: it does it."""
         self.checks_ledgers = True
         """Whether the ledger has to name each device's GPU for the pod of its claim."""
+        self.slices = [
+            item
+            for name in self.names
+            for item in publish(name, [each.uuid for each in machine("dgx-a100", host=name).gpus])
+        ]
+        """What drivers publish."""
+        self._inventories = {
+            name: read_inventory(name, [read_slice(item) for item in self.slices if item["spec"]["nodeName"] == name])
+            for name in self.names
+        }
         self.planner = Planner(self)
         self.world.store.subscribe(self._check)
 
@@ -153,13 +161,15 @@ class ClaimSite:
         *counts: int | Sequence[int],
         config: Sequence[Object] = (),
         selector: str = "",
+        profile: str = "",
         labels: dict[str, str] | None = None,
         annotations: dict[str, str] | None = None,
         **more: Any,
     ) -> None:
         """Create a pod behind our gate, and a claim for each count, or for the first of several for which there is room.
 
-        `selector` is that of each request's first count, and `more` what else the pod's spec has.
+        `selector` is that of each request's first count, `profile` that of MIG devices instead of GPUs, and `more` what else
+        the pod's spec has.
         """
         claims = [{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(len(counts))]
         spec = {
@@ -172,7 +182,7 @@ class ClaimSite:
         pod = self.world.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
         for at, count in enumerate(counts):
-            requests = [_request(count, selector)]
+            requests = [_request(count, selector, profile)]
             metadata = {"name": f"{name}-c{at}", "ownerReferences": [owner]}
             claim = {"metadata": metadata, "spec": {"devices": {"requests": requests, "config": [*config]}}}
             self.world.store.create(CLAIMS, "default", claim)
@@ -310,7 +320,7 @@ class ClaimSite:
         self.world.patch(CLAIMS, claim["metadata"]["name"], {"status": status}, "status")
 
     def _check(self) -> None:
-        """No device is in two claims of ours, and of each the ledger names the GPU for the claim's pod."""
+        """No device is in two claims of ours, no counter is exceeded, and of each device the ledger names the claim's pod."""
         given: dict[tuple[str, str], str] = {}
         for claim in self.world.store.list(CLAIMS).items:
             allocation = _allocation(claim) if _owner(claim) else None
@@ -320,11 +330,22 @@ class ClaimSite:
                 given[device] = name
                 if not self.checks_ledgers:
                     continue
-                gpus = machine("dgx-a100", host=result["pool"]).gpus
-                uuid = gpus[int(result["device"].removeprefix("gpu-"))].uuid
+                inventory = self._inventories[result["pool"]]
+                uuid = next(
+                    uuid
+                    for uuid, each in {**inventory.gpus, **inventory.mig_devices}.items()
+                    if each.id.name == result["device"]
+                )
                 assert self.world.claims(result["pool"]).get(uuid) == _owner(claim), (
                     f"no ledger names {device} of {name}"
                 )
+        for pool, inventory in self._inventories.items():
+            names = [name for where, name in given if where == pool]
+            devices = [each.device for each in (*inventory.gpus.values(), *inventory.mig_devices.values())]
+            used = consumption(device for device in devices if device.name in names)
+            limits = inventory.parts.counters.capacity
+            short = [counter for counter, amount in used.items() if amount > limits.get((pool, *counter), 0)]
+            assert not short, f"{names} take more of {short[0]} than there is"
 
     async def execute(self, intent: Intent, timeout_seconds: float) -> Reply:
         """Answer a request of a planner, or let it be lost, be late, or be its last."""
@@ -346,10 +367,12 @@ class ClaimSite:
         return self.world.execute(intent)
 
 
-def _request(counts: int | Sequence[int], selector: str) -> Object:
-    """Return a request for devices of our class; of several counts the first counts for which there is room."""
+def _request(counts: int | Sequence[int], selector: str, profile: str = "") -> Object:
+    """Return a request for devices of our classes; of several counts the first counts for which there is room."""
     every = counts if isinstance(counts, Sequence) else [counts]
-    ways: list[Object] = [{"deviceClassName": OUR_CLASS, "count": count} for count in every]
+    name = MIG_CLASS if profile else OUR_CLASS
+    selector = f"device.attributes['{DRIVER}'].profile == '{profile}'" if profile else selector
+    ways: list[Object] = [{"deviceClassName": name, "count": count} for count in every]
     ways[0] |= {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
     if not isinstance(counts, Sequence):
         return {"name": "gpus", "exactly": ways[0]}

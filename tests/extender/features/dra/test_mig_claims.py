@@ -1,0 +1,155 @@
+"""Claims of MIG devices, from the claim to the allocation: what shares counters, memory or a GPU is never given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from extender.cluster.objects import topologies
+from extender.cluster.objects.published_parts import SharedCounters
+from extender.features.dra import validate
+from extender.features.dra.allocations import AllocationOutcome
+from tests.dra import Json, partitioned, resource_slice, static_mig
+from tests.extender.features.dra.claim_site import ClaimSite
+
+PER_GPU: Final = 7
+
+
+def site_of(nodes: int = 1, seed: int = 0) -> ClaimSite:
+    return ClaimSite(nodes, Random(seed), partitioned)
+
+
+def cut(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish the first two GPUs cut up, as an administrator did, and no whole one."""
+    devices = [static_mig(minor, uuids[minor], start) for minor in range(2) for start in range(3)]
+    return [resource_slice(node, devices)]
+
+
+def devices_of(site: ClaimSite, pod: str) -> set[str]:
+    return set(site.allocations()[f"{pod}-c0"][1])
+
+
+@pytest.mark.parametrize("publish", [partitioned, cut], ids=["made on demand", "made before"])
+def test_a_pod_gets_so_many_devices_of_one_profile(publish: Any) -> None:
+    """All from one GPU where there is room, and the next pod gets others of the same."""
+    site = ClaimSite(1, Random(0), publish)
+    for name, count in (("a", 2), ("b", 1)):
+        site.create(name, count, profile="1g.5gb")
+        site.ticks(2)
+        assert site.node_of(name) == "n0" and len(devices_of(site, name)) == count
+    devices = devices_of(site, "a") | devices_of(site, "b")
+    assert len(devices) == 3 and len({device.split("-mig-")[0] for device in devices}) == 1
+    for name in "ab":
+        site.end(name)
+    site.ticks(3)
+    assert not site.allocations() and not site.world.claims("n0")
+
+
+def test_a_gpu_of_which_a_part_is_taken_is_given_to_nobody_whole() -> None:
+    """And nobody gets a part of a whole GPU, whoever has it."""
+    site = site_of()
+    site.create("part", 1, profile="2g.10gb")
+    site.ticks(2)
+    site.create("whole", 8)
+    site.ticks(2)
+    assert site.node_of("part") and not site.node_of("whole")
+    site.create("seven", 7)
+    site.ticks(2)
+    assert len(devices_of(site, "seven")) == 7
+    site.create("more", 4, profile="1g.5gb")
+    site.create("too-many", 8, profile="1g.5gb")
+    site.ticks(2)
+    assert {device.split("-mig-")[0] for device in devices_of(site, "more") | devices_of(site, "part")} == {"gpu-0"}
+    assert not site.node_of("too-many")
+
+
+@pytest.mark.parametrize("held", ["gpu-0", "gpu-0-mig-3g20gb-9-0"])
+def test_claims_of_other_classes_count(held: str) -> None:
+    """Of a GPU that is held in part, the other parts are given first: it cannot be given whole any more."""
+    site = site_of()
+    site.create_strangers("theirs")
+    site.allocate_strangers("theirs", "n0", held)
+    site.create("ours", 1, profile="3g.20gb")
+    site.create("seven", 7)
+    site.ticks(3)
+    expected = set() if held == "gpu-0" else {"gpu-0-mig-3g20gb-9-4"}
+    assert site.node_of("seven") is None or expected
+    assert not expected or devices_of(site, "ours") == expected
+
+
+@pytest.mark.parametrize(
+    ("profile", "count", "reason"),
+    [("9g.1gb", 1, "node has no 9g.1gb slices"), ("1g.5gb", 32, "")],
+    ids=["none", "many"],
+)
+def test_a_profile_that_no_gpu_has_is_not_met(profile: str, count: int, reason: str) -> None:
+    """Many devices come from several GPUs, but no two that overlap."""
+    site = site_of()
+    site.create("a", count, profile=profile)
+    site.ticks(3)
+    assert (site.node_of("a") is None) == bool(reason)
+    if not reason:
+        devices = devices_of(site, "a")
+        assert len(devices) == count and len({device.split("-mig-")[0] for device in devices}) == -(-count // PER_GPU)
+
+
+def storm(seed: int) -> ClaimSite:
+    """Have pods with GPUs, and with parts of them, come and go while the planner dies now and then."""
+    site, random = site_of(2, seed), Random(seed)
+    site.chaos = 0.02
+    for number in range(24):
+        profile = random.choice(["", "1g.5gb", "2g.10gb", "3g.20gb"])
+        site.create(f"p{number}", random.randint(1, 4), profile=profile)
+    for _ in range(60):
+        site.ticks(1)
+        for name in [f"p{number}" for number in range(24) if site.node_of(f"p{number}")]:
+            if random.random() < 0.2:
+                site.end(name)
+    site.chaos = 0.0
+    return site
+
+
+def settle(site: ClaimSite) -> None:
+    for _ in range(40):
+        site.ticks(1)
+        for number in range(24):
+            if site.node_of(f"p{number}"):
+                site.end(f"p{number}")
+    assert all(site.node_of(f"p{number}") for number in range(24))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_planners_that_die_give_no_counter_twice(seed: int) -> None:
+    """The site checks each write; in the end every pod had its devices, and nothing is left in the ledgers."""
+    site = storm(seed)
+    settle(site)
+    site.ticks(5)
+    assert not site.allocations() and not site.world.claims("n0") and not site.world.claims("n1")
+
+
+def full() -> ClaimSite:
+    """Have two halves of the only GPU that is offered, and a pod that wants a seventh of it."""
+    site = ClaimSite(1, Random(0), lambda node, uuids: partitioned(node, uuids[:1]))
+    for name, count, profile in (("halves", 2, "3g.20gb"), ("seventh", 1, "1g.5gb")):
+        site.create(name, count, profile=profile)
+        site.ticks(3)
+    assert site.node_of("halves") and not site.node_of("seventh")
+    return site
+
+
+def test_counters_that_are_not_counted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """View and planner count them, and so does the validator: each is enough to give nothing twice."""
+    assert not full().planner.counted(AllocationOutcome.INVALID)
+    with monkeypatch.context() as patch:
+        patch.setattr(validate, "consumption", lambda _: {})
+        full()
+    monkeypatch.setattr(SharedCounters, "exhausted_beside", lambda *_: frozenset())
+    monkeypatch.setattr(topologies, "exclusions", lambda slices: (0,) * len(slices))
+    assert full().planner.counted(AllocationOutcome.INVALID)
+    monkeypatch.setattr(validate, "consumption", lambda _: {})
+    with pytest.raises(AssertionError, match="take more of"):
+        full()
