@@ -1,4 +1,4 @@
-"""`kubectl gputopo claim`: a ResourceClaimTemplate of our DeviceClass, and a pod that uses it."""
+"""`kubectl gputopo claim`: a ResourceClaimTemplate of our DeviceClasses, and a pod that uses it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final, assert_never
 
 import typer
 
-from extender.features.dra.claim_spec import MAX_DEVICES, OUR_CLASS
+from extender.features.dra.claim_spec import MAX_DEVICES, MIG_CLASS, OUR_CLASS, RefusedField
 from extender.kit.yaml_text import write_yaml
 from extender.kubectl.form import say
 from extender.kubectl.reading import fail
 from topology.annotations import keys
 from topology.errors import RequestError
+from topology.node.slices import as_asked
 from topology.request.gpu_request import ContainerGpus, pod_request
 
 IMAGE: Final = "nvcr.io/nvidia/cuda:13.0.1-base-ubuntu24.04"
@@ -28,7 +29,8 @@ class ManifestForm(StrEnum):
 
 
 def print_claim(
-    gpus: Annotated[int, typer.Option(min=1, max=MAX_DEVICES, help="How many GPUs.")],
+    gpus: Annotated[int, typer.Option(min=1, max=MAX_DEVICES, help="How many GPUs, or MIG devices.")],
+    mig_profile: Annotated[str | None, typer.Option(help="Of MIG devices instead of GPUs, such as 1g.10gb.")] = None,
     name: Annotated[str, typer.Option(help="Of the template and the pod.")] = "gpus",
     required_affinity: Annotated[str | None, typer.Option(help="Such as nvlink, pcie-switch or numa-node.")] = None,
     min_bandwidth: Annotated[str | None, typer.Option(help="GB/s.")] = None,
@@ -43,10 +45,11 @@ def print_claim(
     }
     annotations = {key: value for key, value in wants.items() if value is not None}
     try:
-        pod_request(annotations, [ContainerGpus("main", gpus)])
-    except RequestError as error:
+        pod_request(annotations, [ContainerGpus("main", gpus, profile=as_asked(mig_profile or ""))])
+        devices = _mig_devices(mig_profile) if mig_profile else {"deviceClassName": OUR_CLASS}
+    except (RequestError, RefusedField) as error:
         fail(str(error))
-    documents = (_template(name, gpus, annotations), _pod(name))
+    documents = (_template(name, {**devices, "count": gpus}, annotations), _pod(name))
     match output:
         case ManifestForm.YAML:
             lines = [line for document in documents for line in ("---", *write_yaml(document).splitlines())]
@@ -60,9 +63,18 @@ def print_claim(
         say(line)
 
 
-def _template(name: str, gpus: int, annotations: dict[str, str]) -> dict[str, Any]:
+def _mig_devices(profile: str) -> dict[str, Any]:
+    """Return the class and selector of MIG devices; raises `RefusedField` for what is no profile."""
+    from extender.features.dra.profiles import profile_in, selector_of  # 5 ms, for this verb alone
+
+    expression = selector_of(profile)
+    profile_in("--mig-profile", [expression])
+    return {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": expression}}]}
+
+
+def _template(name: str, devices: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
     """Return a template; its annotations are those of the claims that a controller makes of it."""
-    request = {"name": "gpus", "exactly": {"deviceClassName": OUR_CLASS, "count": gpus}}
+    request = {"name": "gpus", "exactly": devices}
     of_claims: dict[str, Any] = {"metadata": {"annotations": annotations}} if annotations else {}
     return {
         "apiVersion": "resource.k8s.io/v1",

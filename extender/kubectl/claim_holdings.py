@@ -1,6 +1,6 @@
 """ResourceClaims as the plugin reads them: those that the extender allocates have a pod, whose GPUs are in a ledger, too.
 
-Whether it allocates any shows in the chart's DeviceClass, which comes and goes with `dra.enabled`.
+Whether it allocates any shows in the chart's DeviceClasses, which come and go with `dra.enabled`.
 
 What reads them takes 5 ms to import, and few clusters have any.
 """
@@ -39,8 +39,13 @@ def recognise(state: ClusterState, classes: Mapping[str, str | None] | None) -> 
 
     `classes` are the DeviceClasses with the resource that each maps; `None`: they cannot be read.
     """
+    from extender.features.dra.caches import SliceCache
+
     state.claims.allocated_here, state.claims.trimmed = _is_ours, holdings_of
     state.claims.allocates_new = None if classes is None else OUR_CLASS in classes
+    slices = SliceCache()
+    state.claims.slices.hearers.append(slices)
+    state.claims.parts_of = lambda node: slices.inventory(node).parts
     state.map_to_dra(state.resource in (classes or {}).values())
 
 

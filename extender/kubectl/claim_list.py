@@ -1,4 +1,4 @@
-"""`kubectl gputopo claims`: the ResourceClaims of our DeviceClass, their GPUs, and the pods that they are for."""
+"""`kubectl gputopo claims`: the ResourceClaims of our DeviceClasses, their GPUs, and the pods that they are for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from extender.cluster.objects.kinds import Node
 from extender.cluster.pod_feed import PodFeed
 from extender.cluster.state import ClusterState
 from extender.config.defaults import QUEUE_LEASE
-from extender.features.dra.claim_spec import OUR_CLASS
+from extender.features.dra.claim_spec import MIG_CLASS, OUR_CLASS
 from extender.inspect.inspection import Answer
 from extender.inspect.outlook import written
 from extender.kit.clock import Instant
@@ -58,7 +58,7 @@ class ClaimedDevice(Answer):
 
 
 class ClaimRow(Answer):
-    """A ResourceClaim of our DeviceClass."""
+    """A ResourceClaim of our DeviceClasses."""
 
     namespace: str
     name: str
@@ -73,7 +73,7 @@ class ClaimRow(Answer):
 
 
 class ClaimReport(Answer):
-    """All ResourceClaims of our DeviceClass."""
+    """All ResourceClaims of our DeviceClasses."""
 
     claims: tuple[ClaimRow, ...]
     has_planner: bool | None
@@ -81,7 +81,7 @@ class ClaimReport(Answer):
 
 
 def list_claims(source: StateSource, form: Form, namespace: Namespace = None, everywhere: Everywhere = False) -> None:
-    """List ResourceClaims of gpus.gputopo.dev. Shows their GPUs and pods. Exit 1 if some wait and nobody plans."""
+    """List ResourceClaims of gpus.gputopo.dev and mig.gputopo.dev. Shows their GPUs and pods. Exit 1 if some wait and nobody plans."""
     place = source.place
     if not isinstance(place, Kubeconfig):
         fail(f"{source.snapshot_file} does not hold ResourceClaims that wait, as no snapshot does: ask a cluster")
@@ -95,7 +95,7 @@ def list_claims(source: StateSource, form: Form, namespace: Namespace = None, ev
 
 
 async def _read(place: Kubeconfig, namespace: str | None) -> tuple[list[_Counted], ClusterState]:
-    """Return the claims of our class; and the nodes and devices, where a claim holds any."""
+    """Return the claims of our classes; and the nodes and devices, where a claim holds any."""
     within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     root, _, plural = CLAIMS_PATH.rpartition("/")
     state, requested = ClusterState(), dict[str, tuple[int, ...]]()
@@ -182,7 +182,7 @@ def _print(report: ClaimReport, form: Form) -> None:
     if report.has_planner is False:
         say(_NOBODY_PLANS, to=sys.stderr)
     heads = ("NAMESPACE", "NAME", "STATE", "REQUESTS", "NODE", "GPUS", "POD", "CREATED")
-    form.table(heads, map(_cells, report.claims), empty=f"no ResourceClaim of {OUR_CLASS}")
+    form.table(heads, map(_cells, report.claims), empty=f"no ResourceClaim of {OUR_CLASS} or {MIG_CLASS}")
 
 
 def _cells(claim: ClaimRow) -> Sequence[str]:

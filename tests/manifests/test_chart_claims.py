@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.features.dra.claim_spec import OUR_CLASSES
 from extender.features.dra.guard import RESERVED
 from tests.manifests.helm import HelmRefused, render
 from tests.manifests.test_chart import rights_of_extender
@@ -27,10 +28,10 @@ def test_without_it_nothing_is_made() -> None:
     assert named(*PLANNER).keys() == {key for key in named(*CLAIMS) if not _is_of_claims(*key)}
 
 
-def test_the_class_matches_nothing() -> None:
-    """kube-scheduler would allocate its claims otherwise."""
-    device_class = named(*CLAIMS)["DeviceClass", "gpus.gputopo.dev"]
-    assert device_class["spec"] == {"selectors": [{"cel": {"expression": "false"}}]}
+def test_the_classes_match_nothing() -> None:
+    """kube-scheduler would allocate their claims otherwise."""
+    classes = {name: item["spec"] for (kind, name), item in named(*CLAIMS).items() if kind == "DeviceClass"}
+    assert classes == dict.fromkeys(OUR_CLASSES, {"selectors": [{"cel": {"expression": "false"}}]})
 
 
 def test_the_policy_refuses_with_the_words_by_which_the_extender_knows_it() -> None:

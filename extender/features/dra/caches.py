@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from extender.cluster.objects.devices import ResourceClaim, ResourceSlice
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.objects.versions import Listing, is_same_version
+from extender.features.dra.inventory import NodeInventory, read_inventory
 from extender.features.dra.requests import names_any
 
 Change = Callable[[ResourceClaim | None, ResourceClaim | None], None]
@@ -121,11 +122,11 @@ class ClaimCache:
 class SliceCache:
     """All slices of NVIDIA's driver, by the node that publishes them."""
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
-        """Call `changed` with the name of each node of which a slice has changed."""
-        self._changed = changed
+    def __init__(self) -> None:
         self._slices: dict[str, ResourceSlice] = {}
         self._of_nodes: dict[str, set[str]] = {}
+        self._inventories: dict[str, NodeInventory] = {}
+        """By node, of what has been asked for since its slices have changed."""
 
     def replacing(self, objects: Sequence[ResourceSlice], listing: Listing) -> Iterator[None]:
         """Take these, and those that could not be read, for all slices that exist, one after the other."""
@@ -153,6 +154,12 @@ class SliceCache:
         """Return the slices of a node."""
         return [self._slices[name] for name in sorted(self._of_nodes.get(node, ()))]
 
+    def inventory(self, node: str) -> NodeInventory:
+        """Return what a node's driver publishes, whoever holds it."""
+        if node not in self._inventories:
+            self._inventories[node] = read_inventory(node, self.on(node))
+        return self._inventories[node]
+
     def _put(self, name: str, after: ResourceSlice | None) -> None:
         before = self._slices.pop(name, None)
         if after is not None:
@@ -162,7 +169,7 @@ class SliceCache:
         if after is not None and after.spec.node_name:
             self._of_nodes.setdefault(after.spec.node_name, set()).add(name)
         for node in {item.spec.node_name for item in (before, after) if item and item.spec.node_name}:
-            self._changed(node)
+            self._inventories.pop(node, None)
 
 
 def names_of_claims(pod: Pod) -> list[str]:

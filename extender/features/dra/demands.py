@@ -16,7 +16,7 @@ from extender.features.dra.caches import ClaimCache, SliceCache
 from extender.features.dra.claim_spec import DeviceClass
 from extender.features.dra.eligibility import suitable_sets
 from extender.features.dra.guard import DraGuard
-from extender.features.dra.inventory import NodeInventory, read_inventory
+from extender.features.dra.inventory import NodeInventory
 from extender.features.dra.pods_by_claim import as_gpu_pod
 from extender.features.dra.requests import DeviceDemand, is_ours, read_demands
 from extender.features.dra.selectors import Selectors
@@ -75,8 +75,6 @@ class Demands:
     selectors: Selectors = field(default_factory=Selectors)
     behind: FairTable[str, str] = field(default_factory=lambda: FairTable(DEMANDS_KEPT))
     """UID of a claim without a template → UID of the pod that comes first of those that name it."""
-    _inventories: dict[str, NodeInventory] = field(default_factory=dict)
-    """By node, whatever is free there."""
     _devices: FairTable[str, tuple[_Versions, tuple[DeviceDemand, ...]]] = field(
         default_factory=lambda: FairTable(DEMANDS_KEPT)
     )
@@ -140,13 +138,7 @@ class Demands:
 
     def inventory(self, node: str) -> NodeInventory:
         """Return what the node's driver publishes, whoever holds it."""
-        if node not in self._inventories:
-            self._inventories[node] = read_inventory(node, self.slices.on(node))
-        return self._inventories[node]
-
-    def forget_inventory(self, node: str) -> None:
-        """Read a node's slices again when they are needed: they have changed."""
-        self._inventories.pop(node, None)
+        return self.slices.inventory(node)
 
     def fits(self, uid: str, node: str, alternative: int) -> bool | None:
         """Whether every free GPU of a node suits one alternative of a pod, or every free MIG device of its profile.

@@ -108,7 +108,7 @@ class Dra(Feature):
 
     def __post_init__(self) -> None:
         """Hear of claims and slices, and say what pods request by them."""
-        slices = SliceCache(self._slice_changed)
+        slices = SliceCache()
         self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed, self.reserved_classes), slices)
         count = partial(self.metrics.count, ALLOCATIONS)
         self.allocations = Allocations(self.state, self.demands, self.clock, count)
@@ -116,7 +116,7 @@ class Dra(Feature):
         self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
         claims.allocated_here, claims.trimmed = is_ours, partial(kept, reserved=frozenset(self.reserved_classes))
-        claims.parts_of = lambda node: self.demands.inventory(node).parts
+        claims.parts_of = lambda node: slices.inventory(node).parts
         claims.hearers.append(self.demands.claims)
         claims.slices.hearers.append(slices)
         claimed.reader, claimed.fits = self.demands.read, self.demands.fits
@@ -263,9 +263,6 @@ class Dra(Feature):
 
     def _pause_seconds(self) -> float:
         return CHECK_SECONDS if self.guard.obstacle is None else UNTIL_ALLOWED_SECONDS
-
-    def _slice_changed(self, node: str) -> None:
-        self.demands.forget_inventory(node)
 
     def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         """Take note of a claim's new version, and read its pod again."""

@@ -10,13 +10,17 @@ from extender.cluster.objects.devices import DRIVER
 from extender.features.dra.claim_spec import MIG_CLASS, RefusedField
 from extender.features.dra.inventory import PROFILE
 
-EXAMPLE: Final = f"device.attributes['{DRIVER}'].profile == '1g.10gb'"
 _TEXT: Final = r"""(?:'([^'"\\]*)'|"([^'"\\]*)")"""
 _DOMAIN: Final = rf"""\[(?:'{re.escape(DRIVER)}'|"{re.escape(DRIVER)}")\]"""
 _ATTRIBUTE: Final = rf"""device\.attributes{_DOMAIN}(?:\.profile|\[(?:'profile'|"profile")\])"""
 _EQUATION: Final = re.compile(rf"\s*(?:{_ATTRIBUTE}\s*==\s*{_TEXT}|{_TEXT}\s*==\s*{_ATTRIBUTE})\s*")
 _NOT_PLAIN: Final = re.compile(r"\|\||[?(]|!(?!=)")
 """What may change the meaning of an equation beside it."""
+
+
+def selector_of(profile: str) -> str:
+    """Return the expression that devices of a profile match."""
+    return f"device.attributes['{DRIVER}'].profile == '{profile}'"
 
 
 def profile_in(field: str, expressions: Iterable[str]) -> str:
@@ -30,7 +34,7 @@ def profile_in(field: str, expressions: Iterable[str]) -> str:
     named = {profile for expression in expressions for profile in _profiles(expression)}
     if len(named) != 1:
         number = f"{len(named)} profiles" if named else "no profile"
-        raise RefusedField(field, f"{number} for {MIG_CLASS}: request one, as by `{EXAMPLE}`")
+        raise RefusedField(field, f"{number} for {MIG_CLASS}: request one, as by `{selector_of('1g.10gb')}`")
     (profile,) = named
     if not PROFILE.fullmatch(profile):
         raise RefusedField(field, f"{profile[:32]!r} is no MIG profile")

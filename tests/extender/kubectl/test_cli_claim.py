@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.cluster.objects.kinds import Pod
-from extender.features.dra.claim_spec import OUR_CLASS, DeviceClass
+from extender.features.dra.claim_spec import MIG_CLASS, OUR_CLASS, DeviceClass
 from extender.features.dra.pods_by_claim import as_gpu_pod
 from extender.features.dra.requests import read_demands
 from extender.features.dra.selectors import Selectors
@@ -56,3 +56,13 @@ def test_what_nobody_could_plan_is_not_printed(words: tuple[str, ...], reason: s
     answer = invoke("claim", *words)
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert reason in answer.stderr
+
+
+def test_mig_devices_are_requested_by_their_profile() -> None:
+    """The planner reads it from the selector; what is no profile is refused."""
+    template, _ = yaml.safe_load_all(invoke("claim", "--gpus", "2", "--mig-profile", "1g.10gb+me").stdout)
+    claim = read_claim({"metadata": {"name": "gpus"}} | template["spec"])
+    (demand,) = read_demands([claim], {MIG_CLASS: msgspec.convert(device_class(), DeviceClass)}, Selectors())
+    assert (demand.class_name, demand.profile, demand.gpus) == (MIG_CLASS, "1g.10gb+me", 2)
+    answer = invoke("claim", "--gpus", "1", "--mig-profile", "small' || true")
+    assert (answer.exit_code, answer.stdout) == (2, "") and "--mig-profile" in answer.stderr

@@ -130,7 +130,7 @@ async def test_claims_that_nobody_plans_are_a_no(tmp_path: Path) -> None:
     )
     assert planned.stdout == alone.stdout and "waiting" in planned.stdout
     assert (planned.exit_code, planned.stderr) == (0, "")
-    assert (none.exit_code, none.stdout) == (0, "no ResourceClaim of gpus.gputopo.dev\n")
+    assert (none.exit_code, none.stdout) == (0, "no ResourceClaim of gpus.gputopo.dev or mig.gputopo.dev\n")
 
 
 async def test_who_may_not_list_claims_hears_which_rights_are_needed(tmp_path: Path) -> None:
