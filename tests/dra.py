@@ -43,6 +43,7 @@ _MULTIPROCESSORS: Final = {1: 14, 2: 28, 4: 42, 8: 98}
 def partitioned(node: str, uuids: Sequence[str]) -> list[Json]:
     """Publish GPUs as NVIDIA's driver does with DynamicMIG on Kubernetes 1.35: whole, in parts, and what they share apart."""
     slices = [resource_slice(node, [], name=f"{node}-counters", slices=len(uuids) + 1)]
+    del slices[0]["spec"]["devices"]  # the API server allows only one of the two
     slices[0]["spec"]["sharedCounters"] = [
         {"name": f"gpu-{minor}-counter-set", "counters": _counters(0, 8)} for minor in range(len(uuids))
     ]

@@ -42,10 +42,10 @@ def started(binaries: Path) -> Iterator[GpuCluster]:
 
 @pytest.fixture
 def cluster(started: GpuCluster) -> Iterator[GpuCluster]:
-    """Lend the control plane with one node, whose driver offers two of eight GPUs, whole and in parts."""
+    """Lend the control plane with one node, whose driver offers eight GPUs, whole and in parts."""
     node = dra_node(NODE)
     started.join(node)
-    for item in partitioned(NODE, [gpu.uuid for gpu in node.topology.gpus][:2]):
+    for item in partitioned(NODE, [gpu.uuid for gpu in node.topology.gpus]):
         started.api.post(SLICES, item)
     yield started
     sweep_claims(started)
@@ -56,6 +56,7 @@ def test_whole_gpus_and_mig_devices_are_given_side_by_side(cluster: GpuCluster) 
     """No device and no counter is given twice at any time, and kube-scheduler changes no allocation."""
     pods = {"halves": ("3g.20gb", 2), "small": ("1g.5gb", 3), "whole": ("", 1), "more": ("1g.5gb", 7)}
     with recorded(cluster.api, [CLAIMS]) as claims:
+        leave_two(cluster)
         submit(cluster, "halves", *pods["halves"])
         eventually(lambda: cluster.is_running("halves"))
         submit(cluster, "small", *pods["small"])
@@ -64,6 +65,7 @@ def test_whole_gpus_and_mig_devices_are_given_side_by_side(cluster: GpuCluster) 
             submit(cluster, name, *pods[name])
             eventually(partial(says_why, cluster, name, ""))
         given = devices(cluster)
+        assert len(given.pop("rest")) == 6
         assert {name: len(of) for name, of in given.items()} == {"halves": 2, "small": 3}
         gpus = {name: {device.partition("-mig-")[0] for device in of} for name, of in given.items()}
         assert gpus["halves"].isdisjoint(gpus["small"]), "each fills one GPU"
@@ -72,6 +74,7 @@ def test_whole_gpus_and_mig_devices_are_given_side_by_side(cluster: GpuCluster) 
         for name in ("small", "whole", "more"):
             eventually(partial(cluster.is_running, name))
             cluster.complete(name)
+    cluster.complete("rest")
     assert counters_exceeded(claims.changes()) == []
     assert allocations_changed(claims.changes()) == []
     eventually(lambda: not devices(cluster) and not cluster.ledger(NODE).claims)
@@ -79,17 +82,19 @@ def test_whole_gpus_and_mig_devices_are_given_side_by_side(cluster: GpuCluster) 
 
 def test_what_a_claim_of_nvidias_class_holds_counts(cluster: GpuCluster) -> None:
     """kube-scheduler allocates it; here the policy does not reserve the class, as the claim was there before."""
-    taken = partitioned(NODE, ["GPU-a"])[1]["spec"]["devices"][0]["name"]
+    leave_two(cluster)
+    free = {f"gpu-{minor}" for minor in range(8)}.difference(devices(cluster)["rest"])
+    taken, other = sorted(free)
     result = {"request": "gpus", "driver": "gpu.nvidia.com", "pool": NODE, "device": taken}
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
     status = {"allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}}
     spec = {"devices": {"requests": [{"name": "gpus", "exactly": {"deviceClassName": "other.example.com"}}]}}
     cluster.api.post(CLAIMS, {"metadata": {"name": "theirs"}, "spec": spec})
     cluster.api.patch(f"{CLAIMS}/theirs/status", {"status": status})
-    eventually(lambda: cluster.extender.metric("gpus_held_by_claims") == 1)
+    eventually(lambda: cluster.extender.metric("gpus_held_by_claims") == 1)  # those of our pods are in the ledger
     submit(cluster, "seven", "1g.5gb", 7)
     eventually(lambda: cluster.is_running("seven"))
-    assert {device.partition("-mig-")[0] for device in devices(cluster)["seven"]} == {"gpu-1"}
+    assert {device.partition("-mig-")[0] for device in devices(cluster)["seven"]} == {other}
     submit(cluster, "eighth", "1g.5gb", 1)
     eventually(partial(says_why, cluster, "eighth", ""))
 
@@ -135,6 +140,12 @@ def submit(cluster: GpuCluster, name: str, profile: str, count: int) -> None:
     cluster.submit(pod_of(name, f"gpus-{name}"))
 
 
+def leave_two(cluster: GpuCluster) -> None:
+    """Have a pod with six whole GPUs."""
+    submit(cluster, "rest", "", 6)
+    eventually(lambda: cluster.is_running("rest"))
+
+
 def devices(cluster: GpuCluster) -> dict[str, list[str]]:
     """Return pod → the devices of its claim."""
     given = dict[str, list[str]]()
@@ -147,13 +158,15 @@ def devices(cluster: GpuCluster) -> dict[str, list[str]]:
 
 def counters_exceeded(changes: list[Json]) -> list[str]:
     """Return the counters of which claims have ever held more than there is at one time."""
-    published = partitioned(NODE, ["GPU-a", "GPU-b"])
+    published = partitioned(NODE, [f"GPU-{minor}" for minor in range(8)])
     limits = {
         (item["name"], name): int(counter["value"])
         for item in published[0]["spec"]["sharedCounters"]
         for name, counter in item["counters"].items()
     }
-    takes = {device["name"]: device["consumesCounters"][0] for item in published for device in item["spec"]["devices"]}
+    takes = {
+        device["name"]: device["consumesCounters"][0] for item in published[1:] for device in item["spec"]["devices"]
+    }
     held, exceeded = dict[str, list[str]](), set[str]()
     for change in changes:
         claim = change["object"]
