@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topology.errors import PayloadError
@@ -42,11 +42,6 @@ class Slice:
         """Its place in the GPU's memory, as a mask."""
         return (1 << self.size) - 1 << self.start
 
-    def excludes(self, other: Slice) -> bool:
-        """Whether a pod cannot have one of two slices while another has the other."""
-        can_be_apart = self.on_demand or other.on_demand
-        return self.gpu == other.gpu and self != other and can_be_apart and self.memory & other.memory != 0
-
     @property
     def asked_as(self) -> str:
         """The profile as it stands in the name of a resource.
@@ -69,12 +64,19 @@ def parts_of_gpus(slices: Iterable[Slice]) -> tuple[float, ...]:
     return tuple(each.size / MEMORY_SLICES / (1 if each.on_demand else mates[each.gpu, each.start]) for each in slices)
 
 
-def exclusions(slices: tuple[Slice, ...]) -> tuple[int, ...]:
-    """Return for each slice which others it excludes, as masks over them."""
-    by_gpu: dict[int, list[tuple[int, Slice]]] = {}
+def overlaps(slices: Sequence[Slice]) -> tuple[tuple[int, ...], ...]:
+    """Return for each slice which others a pod cannot have while another has it: of those of one GPU, one is made on demand."""
+    by_gpu: dict[int, list[tuple[int, int, bool]]] = {}
     for i, each in enumerate(slices):
-        by_gpu.setdefault(each.gpu, []).append((i, each))
-    return tuple(sum(1 << i for i, other in by_gpu[each.gpu] if each.excludes(other)) for each in slices)
+        by_gpu.setdefault(each.gpu, []).append((i, each.memory, each.on_demand))
+    return tuple(
+        tuple(
+            j
+            for j, memory, on_demand in by_gpu[each.gpu]
+            if memory & own and (on_demand or each.on_demand) and i != j
+        )
+        for i, (each, own) in enumerate((each, each.memory) for each in slices)
+    )  # fmt: skip
 
 
 def check_slices(slices: tuple[Slice, ...], gpus: set[int], uuids: set[str]) -> None:

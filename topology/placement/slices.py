@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from topology.bandwidth.rings import members_of
 from topology.effort import Search
 from topology.node.model import NodeTopology
-from topology.node.slices import MEMORY_SLICES, exclusions, parts_of_gpus
+from topology.node.slices import MEMORY_SLICES, overlaps, parts_of_gpus
 from topology.node.status import MigStrategy
 from topology.placement.topology_class import TopologyClass
 from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
@@ -179,13 +178,13 @@ class _Parts:
 
     def size(self, slices: int) -> float:
         """Return how much of a GPU these of its slices are."""
-        members = members_of(slices)
+        members = _members(slices)
         memory = reduce(or_, (self.memory[i] for i in members), 0)
         return memory.bit_count() / MEMORY_SLICES + sum(self.of_gpu[i] for i in members if not self.memory[i])
 
     def beside(self, free: int, taken: int) -> int:
         """Return which of the free slices are left beside those that are taken."""
-        return free & ~reduce(or_, (self.excluded[i] for i in members_of(taken)), taken)
+        return free & ~reduce(or_, (self.excluded[i] for i in _members(taken)), taken)
 
 
 def _parts(node: NodeTopology) -> _Parts:
@@ -193,7 +192,18 @@ def _parts(node: NodeTopology) -> _Parts:
     for i, each in enumerate(node.slices):
         by_gpu[each.gpu] = by_gpu.get(each.gpu, 0) | 1 << i
     memory = tuple(each.memory if each.on_demand else 0 for each in node.slices)
-    return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices), exclusions(node.slices), memory)
+    excluded = tuple(sum(1 << j for j in others) for others in overlaps(node.slices))
+    return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices), excluded, memory)
+
+
+def _members(mask: int) -> tuple[int, ...]:
+    """Return the same as `members_of`, for few of many."""
+    members = list[int]()
+    while mask:
+        lowest = mask & -mask
+        members.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return tuple(members)
 
 
 def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice | None:
@@ -220,21 +230,21 @@ def _ways(parts: _Parts, usable: int, free: int, must: int, doubtful: int) -> It
     while True:
         if not must & ~taken:
             lost = before**2 - parts.size(parts.beside(free, taken)) ** 2
-            yield lost, (taken & doubtful).bit_count(), members_of(taken)
+            yield lost, (taken & doubtful).bit_count(), _members(taken)
         if not left:
             return
         room = parts.beside(free, taken)
 
         def cost(i: int, room: int = room) -> tuple[object, ...]:
-            spoilt = sum(parts.of_gpu[j] for j in members_of(parts.excluded[i] & room))
+            spoilt = sum(parts.of_gpu[j] for j in _members(parts.excluded[i] & room))
             return not must >> i & 1, parts.of_gpu[i], round(spoilt, _ROUNDED), doubtful >> i & 1, i
 
-        taken |= 1 << min(members_of(left), key=cost)
+        taken |= 1 << min(_members(left), key=cost)
         left = parts.beside(usable, taken)
 
 
 def _expected(parts: _Parts, usable: int, free: int, size: int) -> float:
     """Return what is lost on average where any of these slices may be taken."""
-    choices = [_least_missed(parts, 1 << i, free, 1, 0, 0) for i in members_of(usable)]
+    choices = [_least_missed(parts, 1 << i, free, 1, 0, 0) for i in _members(usable)]
     lost = [choice[0] for choice in choices if choice]
     return size * sum(lost) / len(lost)

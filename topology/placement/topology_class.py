@@ -18,7 +18,7 @@ from topology.node.alike import Block, unlike
 from topology.node.links import Affinity, PciePath
 from topology.node.model import NodeTopology
 from topology.node.nics import rails
-from topology.node.slices import exclusions
+from topology.node.slices import overlaps
 from topology.placement.measured_sets import MeasuredSets
 from topology.placement.nvidia_best_effort import Outcome, searched_outcomes
 from topology.placement.rails import NO_RAILS, Rails
@@ -115,9 +115,9 @@ class TopologyClass:
         if not any(each.on_demand for each in node.slices):
             return ()
         parts, whole = [0] * gpus, list[int]()
-        for i, (each, others) in enumerate(zip(node.slices, exclusions(node.slices), strict=True), gpus):
+        for i, (each, others) in enumerate(zip(node.slices, overlaps(node.slices), strict=True), gpus):
             parts[node.positions[each.gpu]] |= 1 << i
-            whole.append(1 << node.positions[each.gpu] | others << gpus)
+            whole.append(1 << node.positions[each.gpu] | sum(1 << gpus + j for j in others))
         return (*parts, *whole)
 
     def excluding(self, devices: int) -> int:

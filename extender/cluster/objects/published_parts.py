@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from topology.node.model import NodeTopology
@@ -72,8 +72,8 @@ class PublishedParts:
         object.__setattr__(self, "by_device", {(part.pool, part.name): part.uuid for part in self.parts})
         object.__setattr__(self, "uuids", frozenset(part.uuid for part in self.parts))
 
-    def cut_out_of(self, node: NodeTopology, uuids: Collection[str]) -> tuple[NodeTopology, tuple[str, ...]]:
-        """Return a node's topology with these slices alone, and their UUIDs in order; `uuids` are the GPUs by position."""
+    def cut_out_of(self, node: NodeTopology, uuids: Collection[str]) -> tuple[tuple[Slice, ...], tuple[str, ...]]:
+        """Return these as slices of a node's GPUs, and their UUIDs, in one order; `uuids` are the GPUs by position."""
         index_of = dict(zip(uuids, (gpu.index for gpu in node.gpus), strict=True))
         known = [(index_of[part.gpu], part) for part in self.parts if part.gpu in index_of]
         known.sort(key=lambda item: (item[0], item[1].start, item[1].size, item[1].pool, item[1].name))
@@ -83,4 +83,4 @@ class PublishedParts:
             )
             for i, (index, part) in enumerate(known)
         )  # fmt: skip
-        return replace(node, slices=slices), tuple(part.uuid for _, part in known)
+        return slices, tuple(part.uuid for _, part in known)

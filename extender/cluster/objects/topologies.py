@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from weakref import WeakValueDictionary
 
 from extender.cluster.objects.published_parts import PublishedParts
 from topology.annotations.codec import decode_topology, digest
 from topology.annotations.payload import check_size
-from topology.bandwidth.rings import members_of
 from topology.errors import PayloadError
 from topology.node.model import NodeTopology
 from topology.node.nics import nics_by_gpu, nics_of
-from topology.node.slices import exclusions
+from topology.node.slices import Slice, overlaps
 from topology.placement.topology_class import TopologyClass
 from topology.placement.topology_classes import TopologyClasses
 
@@ -36,6 +35,8 @@ class TopologyKind:
     """What pods can get, by position: which of the UUIDs in the text it has, or what it is called in all of them."""
     domain: str | None
     nics: tuple[tuple[str, ...], ...]
+    overlaps: tuple[tuple[int, ...], ...] = ()
+    """For each slice those that cannot be had beside it, where DRA publishes them."""
 
     @classmethod
     def of(cls, node: NodeTopology, uuids: list[str], classes: TopologyClasses) -> TopologyKind:
@@ -108,6 +109,8 @@ class Topologies:
         self._classes = classes
         self._kinds: WeakValueDictionary[bytes, TopologyKind] = WeakValueDictionary()
         """By what their texts have in common; those that some node still is of."""
+        self._cut: WeakValueDictionary[tuple[TopologyKind, tuple[Slice, ...]], TopologyKind] = WeakValueDictionary()
+        """The same with slices that a DRA driver publishes."""
 
     def read(self, text: str) -> NodeGpus:
         """Return what a text says; raises `PayloadError`."""
@@ -125,18 +128,22 @@ class Topologies:
 
     def with_parts(self, gpus: NodeGpus, parts: PublishedParts) -> NodeGpus:
         """Return the same with the MIG slices that a DRA driver publishes, and no others; none where there are too many."""
-        before = gpus.kind
+        slices, uuids = parts.cut_out_of(gpus.kind.topology_class.node, gpus.uuids)
         try:
-            node, uuids = parts.cut_out_of(before.topology_class.node, gpus.uuids)
-            topology_class = self._classes.of(node)
+            kind = self._kind_with(gpus.kind, slices)
         except PayloadError:
-            node, uuids = PublishedParts().cut_out_of(before.topology_class.node, gpus.uuids)
-            topology_class = self._classes.of(node)
-        excluded = exclusions(node.slices)
+            kind, uuids = self._kind_with(gpus.kind, ()), ()
         overlaps = {
-            uuid: frozenset(uuids[i] for i in members_of(others))
-            for uuid, others, each in zip(uuids, excluded, node.slices, strict=True)
+            uuid: frozenset(uuids[i] for i in others)
+            for uuid, others, each in zip(uuids, kind.overlaps, kind.topology_class.node.slices, strict=True)
             if each.on_demand
         }
-        kind = TopologyKind(topology_class, (), before.domain, before.nics)
         return NodeGpus((*gpus.uuids, *uuids), gpus.digest, kind, overlaps)
+
+    def _kind_with(self, kind: TopologyKind, slices: tuple[Slice, ...]) -> TopologyKind:
+        known = self._cut.get((kind, slices))
+        if known is None:
+            topology_class = self._classes.of(replace(kind.topology_class.node, slices=slices))
+            known = replace(kind, topology_class=topology_class, devices=(), overlaps=overlaps(slices))
+            self._cut[kind, slices] = known
+        return known

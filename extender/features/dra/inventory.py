@@ -16,9 +16,11 @@ from extender.cluster.objects.published_parts import CounterName, PublishedPart,
 from extender.cluster.objects.quantities import quantity
 from topology.node.silicon import SLICE_PREFIX
 
-MAX_DEVICES: Final = 1024
+MAX_DEVICES: Final = 512
 """Of a node: if its driver publishes more, no MIG device is allocated there, and no GPU that shares counters."""
 PROFILE: Final = re.compile(r"([1-9]c\.)?[1-9]g\.[0-9]{1,4}gb([+-][a-z.,]{1,16})?")
+_Amounts = Mapping[tuple[str, str], Fraction]
+"""By counter set and counter."""
 _MEMORY_SLICE: Final = re.compile(r"memory-?[sS]lice-?([0-9]|[1-5][0-9]|6[0-3])")
 """As NVIDIA names them among counters and capacities."""
 
@@ -196,7 +198,7 @@ def _with_mig_devices(
             used[uuid] = {(name, *counter): amount for counter, amount in (amounts or {}).items()}
             if parent is None:
                 continue
-            if uuid in devices or _is_unusable(device) or amounts is None or _is_without_counters(device, limits):
+            if uuid in devices or _is_unusable(device) or not _has_counters(device, amounts, limits):
                 unusable.add(uuid)
             devices[uuid] = PublishedDevice(id_of(item, device), uuid, device)
             parts.append(_part(devices[uuid], parent, is_offered_whole=parent in gpus))
@@ -234,21 +236,26 @@ def _is_unusable(device: Device) -> bool:
     return _is_unsuitable(device) or any(taint.keeps_pods_away for taint in device.taints or ())
 
 
-def _is_without_counters(device: Device, limits: Mapping[tuple[str, str], Fraction]) -> bool:
-    """Whether nothing says what a device that is made when it is needed takes of its GPU, or there is not so much."""
+def _has_counters(device: Device, amounts: _Amounts | None, limits: _Amounts) -> bool:
+    """Whether it is known what a device takes of its GPU, unless it exists anyway, and there is so much."""
     if not device.consumes_counters:
-        return device.text("uuid") is None
-    return any(amount > limits.get(counter, 0) for counter, amount in (_readable_consumption(device) or {}).items())
+        return device.text("uuid") is not None
+    return amounts is not None and all(amount <= limits.get(counter, 0) for counter, amount in amounts.items())
 
 
-def _readable_consumption(device: Device) -> Mapping[tuple[str, str], Fraction] | None:
+def _readable_consumption(device: Device) -> _Amounts | None:
+    amounts = dict[tuple[str, str], Fraction]()
     try:
-        return {counter: Fraction(amount) for counter, amount in consumption([device]).items()}
+        for consumed in device.consumes_counters or ():
+            for name, amount in (consumed.counters or {}).items():
+                counter = consumed.counter_set, name
+                amounts[counter] = amounts.get(counter, 0) + quantity(amount.value)
     except ValueError:
         return None
+    return amounts
 
 
-def _readable_capacity(slices: Iterable[ResourceSlice]) -> Mapping[tuple[str, str], Fraction]:
+def _readable_capacity(slices: Iterable[ResourceSlice]) -> _Amounts:
     try:
         return capacity(slices)
     except ValueError:

@@ -148,7 +148,7 @@ def test_counters_that_are_not_counted_are_caught(monkeypatch: pytest.MonkeyPatc
         patch.setattr(validate, "consumption", lambda _: {})
         full()
     monkeypatch.setattr(SharedCounters, "exhausted_beside", lambda *_: frozenset())
-    monkeypatch.setattr(topologies, "exclusions", lambda slices: (0,) * len(slices))
+    monkeypatch.setattr(topologies, "overlaps", lambda slices: ((),) * len(slices))
     assert full().planner.counted(AllocationOutcome.INVALID)
     monkeypatch.setattr(validate, "consumption", lambda _: {})
     with pytest.raises(AssertionError, match="take more of"):
