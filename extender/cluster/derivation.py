@@ -72,15 +72,16 @@ def derive(
     dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
     foreign = _foreign(observed, surroundings.dra)
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
+    exhausted = 0
     if surroundings.parts is not None:
-        parts = surroundings.parts
-        closed |= mask_of(devices, parts.unusable | parts.counters.exhausted_beside({*dra.held, *claimed}))
+        closed |= mask_of(devices, surroundings.parts.unusable)
+        exhausted = mask_of(devices, surroundings.parts.counters.exhausted_beside({*dra.held, *claimed}))
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0
     if gpus and across and is_plugins_choice:
         blindly = chosen_blindly(gpus, across & fit & ~mask_of(devices, taken | claimed))
-    usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly)
+    usable = fit & ~(excluded_devices(devices, silicon, taken) | blindly | exhausted)
     free = usable & ~excluded_devices(devices, silicon, claimed)
     left = claims_left(payloads, lambda: unledgered_of(claims, holdings, holders, sharers), claimed)
     doubtful = doubtful_devices(payloads)

@@ -18,6 +18,7 @@ from extender.cluster.candidates.holds import Held
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
+from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
 from extender.features.dra.requests import is_ours
@@ -161,7 +162,8 @@ class VictimSearch:
 
     def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
         """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""
-        lacking = self.waiting.gpus - view.shape.free.bit_count()
+        free = view.shape.free & view.shape.devices_for(self.waiting.request)
+        lacking = self.waiting.gpus - free.bit_count()
         lower = list[tuple[int, int]]()
         for held in view.holdings:
             if held.pod.uid in leaving:
@@ -243,6 +245,13 @@ def freed(view: NodeView, gone: Iterable[str]) -> int:
     return freed_by & ~kept & view.fit
 
 
+def _exhausted(demands: Demands, view: NodeView, gone: Iterable[str]) -> frozenset[str]:
+    """Return the devices of a node of which too few counters are left once these pods are gone."""
+    gone = {*gone}
+    staying = {claim.gpu for claim, standing in view.claims if standing is not Standing.FREE and claim.uid not in gone}
+    return demands.inventory(view.name).parts.counters.exhausted_beside({*staying, *view.dra.held})
+
+
 def comes_before(state: ClusterState, own: int, uid: str) -> bool:
     """Whether a pod might have been preempted for one of this priority: then others do not get what it gives back."""
     pod = state.pods.get(uid)
@@ -289,13 +298,16 @@ def fits_without(
     state: ClusterState, demands: Demands, nodes: PlannedNodes, targets: Sequence[Assignment], gone: Iterable[str]
 ) -> Search[bool]:
     """Return whether all waiting pods may have exactly their targets once these pods are gone."""
-    gone, leaving = [*gone], dict[str, Leaving]()
+    gone, leaving, exhausted = [*gone], dict[str, Leaving](), dict[str, frozenset[str]]()
     for target in targets:
         view = state.views.get(target.node)
         if view is None:
             return False
         if target.node not in leaving:
             leaving[target.node] = leaving_from(state, view, gone)
+            exhausted[target.node] = _exhausted(demands, view, gone)
+        if not exhausted[target.node].isdisjoint(view.devices[i] for i in target.placement.gpus):
+            return False
         free = view.shape.free | leaving[target.node].held.gpus
         uid, alternative = target.pod.metadata.uid, target.request.alternative
         while (suits := demands.fits_on(uid, view, free, alternative)) is None:

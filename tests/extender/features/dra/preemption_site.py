@@ -18,6 +18,7 @@ from extender.cluster.objects.gpu_pods import GpuPod
 from extender.features.dra.preemption import Preemptions
 from extender.kubernetes.events import Event, EventRecorder
 from extender.kubernetes.rest import Request
+from tests.dra import Publish, whole_gpus
 from tests.extender.features.dra.claim_site import ClaimSite
 from topology.annotations import keys
 
@@ -43,8 +44,8 @@ class Kept(EventRecorder):
 class PreemptionSite(ClaimSite):
     """Nodes of eight GPUs, and one planner that preempts."""
 
-    def __init__(self, nodes: int = 1) -> None:
-        super().__init__(nodes, Random(0))
+    def __init__(self, nodes: int = 1, publish: Publish = whole_gpus) -> None:
+        super().__init__(nodes, Random(0), publish)
         self.recorder = Kept()
         self.kubelet_works = self.is_leader = True
         self.evicted: list[str] = []

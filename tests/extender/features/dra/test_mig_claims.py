@@ -14,6 +14,7 @@ from extender.features.dra import validate
 from extender.features.dra.allocations import AllocationOutcome
 from tests.dra import Json, partitioned, resource_slice, static_mig
 from tests.extender.features.dra.claim_site import ClaimSite
+from tests.extender.features.dra.preemption_site import PreemptionSite
 
 PER_GPU: Final = 7
 
@@ -94,6 +95,22 @@ def test_a_profile_that_no_gpu_has_is_not_met(profile: str, count: int, reason: 
     if not reason:
         devices = devices_of(site, "a")
         assert len(devices) == count and len({device.split("-mig-")[0] for device in devices}) == -(-count // PER_GPU)
+
+
+@pytest.mark.parametrize(
+    ("profile", "count", "victim"),
+    [("1g.5gb", 1, "halves"), ("", 1, "halves"), ("3g.20gb", 2, "halves"), ("1g.5gb", 8, "six")],
+)
+def test_a_pod_of_higher_priority_gets_mig_devices_or_their_gpu(profile: str, count: int, victim: str) -> None:
+    """The pod ends whose devices are in the way; those of a GPU that others have in part stay."""
+    site = PreemptionSite(1, partitioned)
+    site.running("six", 6)
+    site.running("kept", 1, priority=200)
+    site.running("halves", 2, profile="3g.20gb", priority=-1)
+    site.create("high", count, profile=profile, priority=100)
+    site.settle()
+    assert site.node_of("high") == "n0"
+    assert victim in site.evicted and "kept" not in site.evicted
 
 
 def storm(seed: int) -> ClaimSite:
