@@ -70,7 +70,7 @@ def derive(
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
     dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
-    foreign = _foreign(observed, surroundings.dra)
+    foreign = _foreign(observed, surroundings.dra, silicon)
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
     exhausted = 0
     if surroundings.parts is not None:
@@ -119,13 +119,14 @@ def _is_here(known: frozenset[str], devices: tuple[str, ...], silicon: Silicon, 
     return silicon.is_gone(device) and excluded_devices(devices, silicon, (device,)) != 0
 
 
-def _foreign(observed: Observed | None, reported: NodeDevices) -> frozenset[str]:
+def _foreign(observed: Observed | None, reported: NodeDevices, silicon: Silicon) -> frozenset[str]:
     """Return the GPUs with foreign processes.
 
     The agent cannot tell which GPU a claim's device is, and counts its processes, too. They are as old as the `reported`
     users, some of which may have stopped since.
     """
-    return frozenset(observed.foreign_processes if observed else ()).difference(reported.users, reported.unexplained)
+    used = (silicon.slices.get(device, device) for device in (*reported.users, *reported.unexplained))
+    return frozenset(observed.foreign_processes if observed else ()).difference(used)
 
 
 def _holders(observed: Observed, evidence: Evidence) -> dict[str, Holder]:

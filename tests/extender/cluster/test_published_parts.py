@@ -12,10 +12,12 @@ from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.published_parts import PublishedPart, PublishedParts, SharedCounters
 from extender.cluster.ownership.standing import Standing
 from extender.cluster.state import ClusterState
+from extender.inspect.drift import drift
 from extender.inspect.faults import Faults
+from extender.inspect.occupation import occupations
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice
 from tests.extender.builders import claim, cluster, gpus, node, pod
-from tests.extender.cluster.test_nodes_by_claim import OBSERVED, OURS, made_for
+from tests.extender.cluster.test_nodes_by_claim import OBSERVED, OURS, made_for, reported, user
 from topology.placement.verdict import Placement
 from topology.request.gpu_request import GpuRequest
 
@@ -103,3 +105,15 @@ def test_a_ledger_keeps_a_slice_that_is_not_published_now_while_a_claim_holds_an
         assert [each for _, each in state.views["n1"].claims] == [standing]
     state.claims.deleted(ours)
     assert [each for _, each in state.views["n1"].claims] == [Standing.FREE]
+
+
+def test_the_agent_tells_who_has_which_mig_device() -> None:
+    """It names devices as their driver does. Processes on the GPU are theirs; a device that no claim holds goes to no pod."""
+    state = published(made_for("p", allocated(OURS, "n1", "mig-1g-0")), ledger=SMALL)
+    state.pods.changed(pod("p"))
+    view = reported(state, user("p", OURS, "mig-1g-0"), foreign=(0,))
+    assert (view.dra.seen_with(("ml", "p")), view.foreign) == ({SMALL}, frozenset())
+    states = {view.devices[i]: each.pod for i, each in enumerate(occupations(view, 0)) if each.pod}
+    assert states == {SMALL: "ml/p"} and not drift(state).differences
+    view = reported(state, user("p", OURS, "mig-1g-0"), user("stray", "gone", "mig-1g-4"))
+    assert taken(state) == {SMALL, LARGE, WHOLE[0], OTHER} and view.dra.unexplained.keys() == {OTHER}
