@@ -208,7 +208,7 @@ class ResourceClaims:
     def on(self, node: str, users: Collection[ClaimUser] = (), parts: PublishedParts | None = None) -> NodeDevices:
         """Return what is to be known of a node; linear in its devices, the claims on them, and the users.
 
-        `parts` are the MIG devices that are told apart; of others the GPU counts. `users` are those whom the node's agent saw
+        `parts` are the MIG devices that count by themselves; of others the GPU does. `users` are those whom the node's agent saw
         with devices. Where claims and slices are not known, they prove nothing: their claims may have admin access.
         """
         uids, users = self._on.get(node, ()), self._conclusive(node, users)

@@ -1,4 +1,4 @@
-"""GPUs that ResourceClaims of our DeviceClass get."""
+"""GPUs and MIG devices that ResourceClaims of our DeviceClasses get."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from extender.kit.settings import Duration, Names, Section
 
 
 class DraSettings(Section):
-    """ResourceClaims of the DeviceClass `gpus.gputopo.dev`."""
+    """ResourceClaims of the DeviceClasses `gpus.gputopo.dev` and `mig.gputopo.dev`."""
 
     enabled: bool = False
     """Whether the extender allocates them for pods of its queue. Needs `queue.enabled`."""
