@@ -10,9 +10,10 @@ from pathlib import Path
 import yaml
 
 from extender.cluster.objects.devices import DRIVER
-from tests.cluster.claims import publish, published
+from tests.cluster.claims import SLICES, publish, published
 from tests.cluster.nodes.kubelet import ROOT
 from tests.cluster.nodes.node import GpuNode
+from tests.cluster.objects import Json
 from tests.cluster.polling import eventually
 
 
@@ -50,16 +51,22 @@ class DraDriver:
         return sorted(self.node.machine.uuids)
 
 
-def start_driver(node: GpuNode) -> DraDriver:
-    """Start the stub with the kubelet's own rights, and publish the node's GPUs."""
+def start_driver(node: GpuNode, *parts: Json) -> DraDriver:
+    """Start the stub with the kubelet's own rights, and publish the node's GPUs; or these slices, of GPUs in parts."""
     user = yaml.safe_load(node.plane.kubeconfig(f"system:node:{node.name}").read_text())["users"][0]["user"]
     uuids, record = sorted(node.machine.uuids), node.state / "dradriver.jsonl"
     record.touch()
     devices = [f"gpu-{minor}={published(uuids, f'gpu-{minor}')}" for minor in range(len(uuids))]
+    if parts:
+        offered = (device for item in parts for device in item["spec"].get("devices", ()))
+        devices = [f"{device['name']}={device['name']}" for device in offered]
     program, server = node.parts.tools / "dradriver", node.plane.url
     driver = node.run(
         "dradriver", program, ROOT, DRIVER, *devices, SERVER=server, TOKEN=user["token"], RECORD=str(record)
     )
     eventually(lambda: "connected" in driver.log_tail())
-    publish(node.plane.admin, node.name, uuids)
+    for item in parts:
+        node.plane.admin.post(SLICES, item)
+    if not parts:
+        publish(node.plane.admin, node.name, uuids)
     return DraDriver(node, record)

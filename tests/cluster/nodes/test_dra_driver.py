@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from extender.features.dra.claim_spec import MIG_CLASS
+from extender.features.dra.inventory import read_inventory
+from extender.features.dra.profiles import selector_of
 from tests.cluster.binaries import is_oldest
 from tests.cluster.claims import CLAIMS, GPUS, allocated, claiming, device_classes, ever_twice
 from tests.cluster.control_plane import ControlPlane
@@ -24,8 +27,9 @@ from tests.cluster.nodes.node import FLAGS, GpuNode, Parts, users
 from tests.cluster.nodes.nodes import Nodes
 from tests.cluster.nodes.pods import pod, submit, wait_running
 from tests.cluster.objects import NODES
-from tests.cluster.planned_claims import claims_planned
+from tests.cluster.planned_claims import claims_planned, template
 from tests.cluster.polling import eventually
+from tests.dra import partitioned, read_slice
 from tests.extender.plugin import invoke
 from tests.manifests.rendered import SCHEDULER_NAME
 from topology.annotations import keys
@@ -148,6 +152,44 @@ def test_the_agent_publishes_the_devices_that_were_planned(planned: tuple[GpuClu
     for name in ("two", "one"):
         cluster.delete(name)
     eventually(lambda: seen(driver) == {})
+
+
+def test_containers_get_the_planned_mig_devices(planned: tuple[GpuCluster, Nodes]) -> None:
+    """Kubelet, agent and ledger agree on them, and kubectl names their pods."""
+    cluster, nodes = planned
+    (node,) = nodes.start({"n0": "dgx_a100"})
+    parts = partitioned("n0", sorted(node.machine.uuids))
+    driver = start_driver(node, *parts)
+    observing(node)
+    selectors = [{"cel": {"expression": selector_of("2g.10gb")}}]
+    template(cluster.api, "gpus-2g", MIG_CLASS, count=2, selectors=selectors)
+    pods = {"parts": "gpus-2g", "whole": "gpus-7"}
+    for name, template_name in pods.items():
+        item = claiming_pod(name, (1,), {})
+        item["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template_name
+        cluster.submit(item)
+        wait_running(cluster, name, within_seconds=PREPARE_SECONDS)
+    inventory = read_inventory("n0", [read_slice(item) for item in parts])
+    uuids = {device.id.name: uuid for uuid, device in {**inventory.gpus, **inventory.mig_devices}.items()}
+    listed = {name: {device for owner, device in node.claimed() if owner == name} for name in pods}
+    assert {name: len(devices) for name, devices in listed.items()} == {"parts": 2, "whole": 7}
+    for name, devices in listed.items():
+        assert cluster.claims("n0", name) == {uuids[device] for device in devices}
+
+    def agrees() -> bool:
+        observed = decode_observed(cluster.api.get(f"{NODES}/n0")["metadata"]["annotations"][keys.OBSERVED])
+        return {user.name: set(user.devices) for user in observed.claimed} == listed
+
+    eventually(agrees)
+    answer = invoke("node", "n0", "-o", "json", "--kubeconfig", str(cluster.plane.kubeconfig()))
+    shown = {each["uuid"]: each["pod"] for each in json.loads(answer.stdout)["slices"] if each["pod"]}
+    assert shown == {uuids[device]: "default/parts" for device in listed["parts"]}
+    answer = invoke("drift", "-o", "json", "--kubeconfig", str(cluster.plane.kubeconfig()))
+    assert json.loads(answer.stdout)["differences"] == []
+    assert (driver.refused(), cluster.extender.metric("gpus_used_without_claim")) == ([], 0)
+    for name in pods:
+        cluster.delete(name)
+    eventually(lambda: not cluster.ledger("n0").claims)
 
 
 def test_containers_get_exactly_the_planned_devices_though_the_planner_is_killed(
