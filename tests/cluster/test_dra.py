@@ -346,7 +346,7 @@ def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: 
     cluster.api.patch(f"{CLAIMS}/{ours}", {"metadata": {"annotations": {"example.com/owner": "ml"}}})
     with cluster.plane.service_account(NAMESPACE, EXTENDER) as extender:
         for words, path, change in (
-            ("of gpus.gputopo.dev only", "theirs", {"metadata": {"finalizers": [FINALIZER]}}),
+            ("of gpus.gputopo.dev and mig.gputopo.dev only", "theirs", {"metadata": {"finalizers": [FINALIZER]}}),
             ("changes only its finalizer", ours, {"metadata": {"labels": {"a": "b"}}}),
             ("changes only its finalizer", ours, {"metadata": {"annotations": {"example.com/owner": "another"}}}),
             ("changes only its finalizer", ours, {"metadata": {"annotations": {"example.com/owner": None}}}),

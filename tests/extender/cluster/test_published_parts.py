@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from extender.cluster.candidates.holds import Held
 from extender.cluster.objects.devices import ResourceClaim
 from extender.cluster.objects.published_parts import PublishedPart, PublishedParts, SharedCounters
 from extender.cluster.ownership.standing import Standing
@@ -18,7 +19,7 @@ from extender.inspect.occupation import occupations
 from tests.dra import allocated, gpu, read_claim, read_slice, resource_slice
 from tests.extender.builders import claim, cluster, gpus, node, pod
 from tests.extender.cluster.test_nodes_by_claim import OBSERVED, OURS, made_for, reported, user
-from topology.placement.verdict import Placement
+from topology.placement.verdict import Placement, Rejection
 from topology.request.gpu_request import GpuRequest
 
 WHOLE: Final = gpus("n1", *range(8))
@@ -117,3 +118,14 @@ def test_the_agent_tells_who_has_which_mig_device() -> None:
     assert states == {SMALL: "ml/p"} and not drift(state).differences
     view = reported(state, user("p", OURS, "mig-1g-0"), user("stray", "gone", "mig-1g-4"))
     assert taken(state) == {SMALL, LARGE, WHOLE[0], OTHER} and view.dra.unexplained.keys() == {OTHER}
+
+
+def test_what_is_planned_in_one_round_counts_for_the_next_pods() -> None:
+    """Before it is in a ledger, by the same rules."""
+    view = published().views["n1"]
+    shape, small = view.shape, 1 << view.devices.index(SMALL)
+    left = {uuid for i, uuid in enumerate(view.devices) if shape.beside(Held(small)).free >> i & 1}
+    assert {*view.devices} - left == {SMALL, LARGE, WHOLE[0]}
+    assert shape.how_many_fit(GpuRequest(1, profile="1g.10gb", by_claim=True)) == (2, True)
+    assert shape.how_many_fit(GpuRequest(8, by_claim=True)) == (1, True)
+    assert isinstance(view.decide_for("p", GpuRequest(8, by_claim=True), Held(small)), Rejection)

@@ -12,9 +12,10 @@ from extender.cluster.objects import topologies
 from extender.cluster.objects.published_parts import SharedCounters
 from extender.features.dra import validate
 from extender.features.dra.allocations import AllocationOutcome
-from tests.dra import Json, partitioned, resource_slice, static_mig
+from tests.dra import Json, Publish, gpu, partitioned, resource_slice, static_mig
 from tests.extender.features.dra.claim_site import ClaimSite
 from tests.extender.features.dra.preemption_site import PreemptionSite
+from topology.placement.topology_class import TopologyClass
 
 PER_GPU: Final = 7
 
@@ -113,6 +114,46 @@ def test_a_pod_of_higher_priority_gets_mig_devices_or_their_gpu(profile: str, co
     assert victim in site.evicted and "kept" not in site.evicted
 
 
+def one_gpu(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish a single GPU, whole and in parts."""
+    return partitioned(node, uuids[:1])
+
+
+def one_decoder(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish a single GPU with a decoder, which each small part needs."""
+    slices = one_gpu(node, uuids)
+    slices[0]["spec"]["sharedCounters"][0]["counters"]["decoders"] = {"value": "1"}
+    for device in slices[1]["spec"]["devices"]:
+        if "-1g5gb-" in device["name"]:
+            device["consumesCounters"][0]["counters"]["decoders"] = {"value": "1"}
+    return slices
+
+
+def without_counters(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish a single GPU whole, and two parts of it that exist."""
+    parts = [static_mig(0, uuids[0], start) for start in range(2)]
+    return [resource_slice(node, [gpu(0, uuids[0]), *parts])]
+
+
+@pytest.mark.parametrize(
+    ("publish", "kept", "low", "profile"),
+    [
+        (one_gpu, "3g.20gb", "3g.20gb", ""),
+        (without_counters, "1g.5gb", "1g.5gb", ""),
+        (one_decoder, "1g.5gb", "3g.20gb", "1g.5gb"),
+    ],
+    ids=["GPU", "GPU without counters", "counter"],
+)
+def test_no_pod_ends_for_what_stays_taken(publish: Publish, kept: str, low: str, profile: str) -> None:
+    """Another pod keeps the GPU from being whole, or has all of a counter."""
+    site = PreemptionSite(1, publish)
+    site.running("kept", 1, profile=kept, priority=200)
+    site.running("low", 1, profile=low, priority=-1)
+    site.create("high", 1, profile=profile, priority=100)
+    site.settle()
+    assert not site.evicted and not site.node_of("high")
+
+
 def storm(seed: int) -> ClaimSite:
     """Have pods with GPUs, and with parts of them, come and go while the planner dies now and then."""
     site, random = site_of(2, seed), Random(seed)
@@ -150,7 +191,7 @@ def test_planners_that_die_give_no_counter_twice(seed: int) -> None:
 
 def full() -> ClaimSite:
     """Have two halves of the only GPU that is offered, and a pod that wants a seventh of it."""
-    site = ClaimSite(1, Random(0), lambda node, uuids: partitioned(node, uuids[:1]))
+    site = ClaimSite(1, Random(0), one_gpu)
     for name, count, profile in (("halves", 2, "3g.20gb"), ("seventh", 1, "1g.5gb")):
         site.create(name, count, profile=profile)
         site.ticks(3)
@@ -170,3 +211,15 @@ def test_counters_that_are_not_counted_are_caught(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(validate, "consumption", lambda _: {})
     with pytest.raises(AssertionError, match="take more of"):
         full()
+
+
+def test_what_is_planned_and_not_allocated_yet_counts_for_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two plans that exclude each other none is written."""
+    monkeypatch.setattr(SharedCounters, "exhausted_beside", lambda *_: frozenset())
+    monkeypatch.setattr(topologies, "overlaps", lambda slices: ((),) * len(slices))
+    monkeypatch.setattr(TopologyClass, "excluding", lambda _, devices: devices)
+    site = ClaimSite(1, Random(0), one_gpu)
+    site.create("halves", 2, profile="3g.20gb")
+    site.create("seventh", 1, profile="1g.5gb")
+    site.ticks(1)
+    assert not site.allocations() and site.planner.counted(AllocationOutcome.INVALID)

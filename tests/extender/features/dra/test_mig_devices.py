@@ -123,6 +123,7 @@ def test_the_profile_is_read_from_a_selector(expression: str) -> None:
     [
         ([of_mig(1, f"{GPU}.type == 'mig'")], {}, "no profile for mig.gputopo.dev: request one, as by"),
         ([of_mig(1, f"{GPU}.profile == '1g.5gb' || true")], {}, "no profile"),
+        ([of_mig(1, f"{GPU}.type == 'mig' || true && {GPU}.profile == '1g.5gb'")], {}, "no profile"),
         ([of_mig(1, f"!({GPU}.profile == '1g.5gb')")], {}, "no profile"),
         ([of_mig(1, f"{GPU}.profile == 'large'")], {}, "'large' is no MIG profile"),
         ([of_mig(1, selector_of(SMALL), selector_of("2g.10gb"))], {}, "2 profiles for mig.gputopo.dev"),
