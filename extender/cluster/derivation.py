@@ -55,6 +55,7 @@ def derive(
     """
     gpus, ledger, observed = payloads.topology.value, payloads.ledger.value, payloads.observed.value
     devices = gpus.devices if gpus else ()
+    known = frozenset(devices)
     claims = tuple((claim, evidence.standing(claim)) for claim in ledger.claims) if ledger else ()
     holders = _holders(observed, evidence) if observed else {}
     standing_claims = [claim for claim, standing in claims if standing is not Standing.FREE]
@@ -62,14 +63,16 @@ def derive(
     sharers = _sharers(observed, evidence) if observed and observed.shared and not is_plugins_choice else {}
     in_question = _in_question(pods, payloads, standing_claims)
     silicon = silicon_of(gpus, standing_claims)
-    is_here = partial(_is_here, frozenset(devices), devices, silicon)
+    is_here = partial(_is_here, known, devices, silicon)
     has_ledger = ledger is not None
     holdings = holdings_of(in_question, standing_claims, holders, evidence, sharers, is_here, has_ledger=has_ledger)
     uses = uses_of(standing_claims, holdings, holders, sharers)
     is_lost = is_ledger_lost(payloads, holdings)
     taken = {gpu for held in holdings for gpu in held.pod.placed or ()}.union(holders, known_as_shared(payloads))
     claimed = {claim.gpu for claim in standing_claims}
-    dra = surroundings.dra.without_ours((claim.gpu, claim.uid) for claim in standing_claims).without(evidence.is_stale)
+    # Of a MIG device that is not published just now its GPU counts, with all of its parts.
+    ours = ((claim.gpu if claim.gpu in known else claim.parent or claim.gpu, claim.uid) for claim in standing_claims)
+    dra = surroundings.dra.without_ours(ours).without(evidence.is_stale)
     foreign = _foreign(observed, surroundings.dra, silicon)
     closed = excluded_devices(devices, silicon, {*dra.held, *dra.unexplained, *dra.tainted, *surroundings.not_owned})
     exhausted = 0

@@ -129,3 +129,11 @@ def test_what_is_planned_in_one_round_counts_for_the_next_pods() -> None:
     assert shape.how_many_fit(GpuRequest(1, profile="1g.10gb", by_claim=True)) == (2, True)
     assert shape.how_many_fit(GpuRequest(8, by_claim=True)) == (1, True)
     assert isinstance(view.decide_for("p", GpuRequest(8, by_claim=True), Held(small)), Rejection)
+
+
+def test_a_device_that_is_not_published_for_a_moment_stays_its_pods_without_a_conflict() -> None:
+    """Its driver may be publishing anew; nobody else gets any of its GPU meanwhile."""
+    state = published(made_for("p", allocated(OURS, "n1", "mig-1g-0")), offered=PublishedParts(), ledger=SMALL)
+    state.pods.changed(pod("p"))
+    view = state.views["n1"]
+    assert not view.disputed and not view.dra.held and taken(state) == {WHOLE[0]}
