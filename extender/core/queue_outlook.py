@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from extender.cluster.candidates.holds import Held
 from extender.planning.units import Unit
+from topology.effort import Search
 
 
 @dataclass(slots=True)
@@ -19,5 +20,12 @@ class QueueOutlook:
     """Returns the UIDs of the pods without room, in the order in which they are served."""
     gang_of: Callable[[str], Unit | None] = lambda _: None
     """Returns the gang of a pod without room, by the pod's UID; `None` of a single pod."""
+    read_again: Callable[[Unit], Search[Unit | None]] = lambda _: _none()
+    """Returns a unit as it is now; `None` where it cannot be planned any more, as where a gang is incomplete."""
     kept: Callable[[str], Mapping[str, Held]] = lambda _: {}
     """Returns node → what is kept for a gang, unless that is the one with this key."""
+
+
+def _none() -> Search[Unit | None]:
+    yield from ()
+    return None

@@ -25,7 +25,6 @@ from extender.planning.units import Assignment, PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from topology.effort import Search
 from topology.errors import RequestError
-from topology.request.domains import GroupRequest
 
 MARGIN_SECONDS: Final = 60.0
 """After the longest grace period of the victims."""
@@ -140,12 +139,24 @@ def still_to_evict(state: ClusterState, preemption: DevicePreemption) -> list[Gp
     return [pod for pod in pods if pod is not None and pod.is_alive]
 
 
-def is_unchanged(state: ClusterState, demands: Demands, preemption: DevicePreemption, now: Instant) -> bool:
-    """Whether the waiting pods request what they did and come before their victims, and these alone use their claims."""
-    gone, unit, nodes = {*preemption.gone}, preemption.victims.unit, preemption.victims.nodes
-    return all(_still_asks(state, target, unit.group, now) for target in preemption.targets) and all(
-        pod.node in nodes and priority_of(pod.pod) < unit.priority and consumers_of(demands, pod) <= gone
-        for pod in still_to_evict(state, preemption)
+def is_unchanged(state: ClusterState, demands: Demands, preemption: DevicePreemption, unit: Unit | None) -> bool:
+    """Whether the waiting pods still start with their targets and come before their victims, and these alone use their claims.
+
+    Args:
+        state: The cluster.
+        demands: What pods request by claims.
+        preemption: One that is under way, or is about to begin.
+        unit: The waiting pod or the gang as it is now; `None`: it cannot be planned any more.
+
+    """
+    gone, nodes = {*preemption.gone}, preemption.victims.nodes
+    return (
+        unit is not None
+        and _starts_with(unit, preemption)
+        and all(
+            pod.node in nodes and priority_of(pod.pod) < unit.priority and consumers_of(demands, pod) <= gone
+            for pod in still_to_evict(state, preemption)
+        )
     )
 
 
@@ -248,19 +259,19 @@ def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
     return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
 
 
-def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | None, now: Instant) -> bool:
-    """Whether a waiting pod requests what it did; a gang also the same domain."""
-    waiting = state.pods.get(target.pod.metadata.uid)
-    if waiting is None or not waiting.awaits_plan:
-        return False
-    try:
-        context = PodContext.read(state, waiting.pod, now)
-    except RequestError:
-        return False
-    is_where_it_was = group is None or (
-        context.group is not None and (context.group.level, context.group.required) == (group.level, group.required)
+def _starts_with(unit: Unit, preemption: DevicePreemption) -> bool:
+    """Whether the targets are enough for a unit, and its pods request what they did when these were chosen."""
+    size = unit.group.size if unit.group else None  # more pods than that may have come since
+    members = {member.pod.metadata.uid: member for member in unit.members}
+    targets = [(members.get(target.pod.metadata.uid), target) for target in preemption.targets]
+    return (
+        unit.group == preemption.victims.unit.group
+        and min(unit.needed, size or unit.needed) <= len(targets)
+        and all(
+            member and member.request == target.request and target.node not in member.avoided
+            for member, target in targets
+        )
     )
-    return is_where_it_was and context.request == target.request
 
 
 def _key(pod: GpuPod) -> str:

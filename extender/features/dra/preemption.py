@@ -132,6 +132,7 @@ class Preemptions:
             return
         preemption = DevicePreemption.of(victims, self.clock().monotonic)
         if not (await self._holds_still(preemption) and self._may_reserve(preemption)):
+            self.turns.in_vain(unit.members[0].pod.metadata.uid, self.clock().monotonic)
             return  # the cluster has changed since the search began
         reserve(self.state, preemption)
         self.under_way[unit.key] = preemption
@@ -157,8 +158,10 @@ class Preemptions:
         """Whether the waiting pods still fit without these pods, and nothing about them has changed."""
         nodes = self._nodes(self.clock(), preemption.key, preemption.uids)
         fits = fits_without(self.state, self.demands, nodes, preemption.targets, preemption.gone)
-        is_fitting = await in_turns(self.state.effort.bounded_steps(fits))
-        return is_fitting and is_unchanged(self.state, self.demands, preemption, self.clock())
+        if not await in_turns(self.state.effort.bounded_steps(fits)):
+            return False
+        unit = await in_turns(self.queue.read_again(preemption.victims.unit))
+        return is_unchanged(self.state, self.demands, preemption, unit)
 
     def _may_reserve(self, preemption: DevicePreemption) -> bool:
         """Whether the pods still wait in the queue of this replica, which holds nothing for them."""

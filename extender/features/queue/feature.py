@@ -36,7 +36,7 @@ from extender.features.queue.series import BY_NAMESPACE, EVICTIONS, GANGS, GAUGE
 from extender.features.queue.settings import QueueSettings
 from extender.features.queue.started import StartedUnits
 from extender.features.queue.stranded import StrandedPods
-from extender.features.queue.waiting import QueuedPods, ReadPods, read_queue, reasons_of
+from extender.features.queue.waiting import QueuedPods, ReadPods, read_again, read_queue, reasons_of
 from extender.inspect.notes import PodNote
 from extender.kit.clock import Clock, Instant
 from extender.kit.plain_structlog import structlog
@@ -123,6 +123,7 @@ class Queue(Feature):
         outlook, reasons = self.outlook, WaitReasons(self.state)
         self.reasons = reasons
         outlook.without_room, outlook.gang_of, outlook.kept = reasons.without_room, reasons.gang_of, self.turns.kept
+        outlook.read_again = lambda unit: read_again(self.state, unit, self.clock(), self.started)
         self.metrics.watch_labels(WAITING, reasons.by_reason)
         self.metrics.watch_labels(BY_NAMESPACE, reasons.by_namespace)
         self.newcomers = Newcomers(self.state)

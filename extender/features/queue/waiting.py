@@ -158,6 +158,15 @@ def read_queue(
     return QueuedPods(tuple(units), not_planned)
 
 
+def read_again(state: ClusterState, unit: Unit, now: Instant, planned: Container[str]) -> Search[Unit | None]:
+    """Return a unit as it is now, with pods that have come to its gang; `None` where it cannot be planned any more."""
+    queued, uids = state.indexes.gates.queued, [member.pod.metadata.uid for member in unit.members]
+    peers = (peer.uid for peer in state.indexes.groups.beside(uids[0]))
+    pods = [pod for uid in dict.fromkeys((*uids, *peers)) if (pod := queued.get(uid))]
+    queue = yield from read_queue(state, now, planned, some=pods)
+    return next((newer for newer in queue.units if newer.key == unit.key), None)
+
+
 def reasons_of(queue: QueuedPods, plan: QueuePlan) -> dict[str, NotPlanned]:
     """Return why each pod is not planned, by UID, in the order in which they are served."""
     units = {unit.key: unit for unit in queue.units}

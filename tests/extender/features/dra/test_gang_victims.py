@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
+from benchmarks.simulated.double.resources import PODS
 from extender.features.dra import gang_victims, preempting
 from extender.features.dra.gang_victims import GangVictimSearch
 from extender.features.dra.victims import DeviceVictims, NoVictims
@@ -14,6 +15,7 @@ from extender.kit.clock import Instant
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import NodesOfCluster, on_their_way
 from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
+from topology.annotations import keys
 from topology.effort import finish
 
 
@@ -168,6 +170,43 @@ def test_nobody_ends_for_a_gang_of_which_a_pod_is_gone() -> None:
     asyncio.run(site.preemptions.round())  # the watch has not shown the deletion yet
     site.settle(4)
     assert site.evicted == [] and not site.preemptions.under_way
+
+
+def begun(site: PreemptionSite) -> PreemptionSite:
+    """Let the planner begin a preemption, and evict nobody yet."""
+    while not site.preemptions.under_way:
+        site.settle(1)
+    assert site.evicted == []
+    return site
+
+
+@pytest.mark.parametrize("changed", [[0], [0, 1]])
+def test_nobody_ends_for_a_gang_that_has_become_larger(changed: list[int]) -> None:
+    """It would not start before its other pod comes. One pod that says so is enough."""
+    site = full_nodes(1, 2)
+    site.gang("gang", 2, GPUS)
+    begun(site)
+    for number in changed:
+        site.world.patch(PODS, f"gang-{number}", {"metadata": {"annotations": {keys.GROUP_SIZE: "3"}}})
+    site.settle(4)
+    assert site.evicted == [] and not site.preemptions.under_way
+
+
+def test_a_new_pod_that_makes_the_gang_larger_stops_its_preemption() -> None:
+    site = full_nodes(1, 2)
+    site.gang("gang", 2, GPUS)
+    begun(site).gang("gang", 4, GPUS, numbers=[2])
+    site.settle(4)
+    assert site.evicted == [] and not site.preemptions.under_way
+
+
+def test_pods_of_one_gang_may_want_different_domains() -> None:
+    """The first pod's words count, in the plan and at each eviction."""
+    site = full_nodes(1, 2)
+    site.gang("gang", 2, GPUS)
+    site.world.patch(PODS, "gang-1", {"metadata": {"annotations": {keys.GROUP_AFFINITY: "rack"}}})
+    site.settle(4)
+    assert sorted(site.evicted) == ["p1", "p2"]
 
 
 def test_an_incomplete_gang_preempts_nobody() -> None:
