@@ -124,6 +124,7 @@ class GangVictimSearch:
     def _nodes(self, places: Places, budgets: BudgetsOfPods) -> Search[tuple[list[_Node], NoVictims]]:
         """Return the nodes where pods may end, and why some of those of lower priority may not."""
         nodes, why, first = list[_Node](), NoVictims.NONE, self.unit.members[0]
+        peers = {pod.uid for pod in self.state.indexes.groups.beside(first.pod.metadata.uid)}
         for number, view in enumerate([*self.state.views.values()]):
             if number % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 yield
@@ -139,7 +140,8 @@ class GangVictimSearch:
                 why = refusal or why
                 if not refusal and may_end(self.state, self.demands, held.pod, self.unit.priority):
                     victims = self._together(view, held.pod)
-                    together[frozenset(victims.uids)] = victims
+                    if peers.isdisjoint(victims.uids):  # without one of its own pods the gang would be incomplete
+                        together[frozenset(victims.uids)] = victims
             gone = {*ending, *(uid for victims in together.values() for uid in victims.uids)}
             free = view.shape.free | freed(view, gone)
             uid, alternative = first.pod.metadata.uid, first.request.alternative

@@ -209,6 +209,18 @@ def test_pods_of_one_gang_may_want_different_domains() -> None:
     assert sorted(site.evicted) == ["p1", "p2"]
 
 
+def test_a_gang_does_not_end_its_own_pods() -> None:
+    """One of them runs already, and is less important than those that wait."""
+    site = PreemptionSite(2)
+    site.gang("gang", 2, GPUS, priority=10, least=1, numbers=[0])
+    site.settle(2)
+    assert site.node_of("gang-0")
+    site.running("other", GPUS, priority=200)
+    site.gang("gang", 2, GPUS, least=2, numbers=[1])
+    site.settle(8)
+    assert site.evicted == []
+
+
 def test_an_incomplete_gang_preempts_nobody() -> None:
     site = full_nodes(1, 2)
     site.gang("gang", 2, GPUS, numbers=[0])
