@@ -17,7 +17,7 @@ from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.gpu_pods import GpuPod, may_preempt, owner_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
-from extender.features.dra.victims import MOST_GRACE_SECONDS, DeviceVictims, consumers_of
+from extender.features.dra.victims import MOST_GRACE_SECONDS, DeviceVictims, consumers_of, grace_left_seconds
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Instant
 from extender.kit.fair_table import FairTable
@@ -27,7 +27,7 @@ from topology.effort import Search
 from topology.errors import RequestError
 
 MARGIN_SECONDS: Final = 60.0
-"""After the longest grace period of the victims."""
+"""After the longest grace period of those that end."""
 GRACE_SECONDS: Final = 30.0
 """Of a pod that says nothing else."""
 MOST_OF_NAMESPACE: Final = 32
@@ -96,13 +96,13 @@ class DevicePreemption:
         return (*self.victims.leaving, *(pod.uid for pod in self.victims.pods))
 
     @classmethod
-    def of(cls, victims: DeviceVictims, now: float) -> DevicePreemption:
-        """Begin one."""
-        grace = (pod.pod.spec.termination_grace_period_seconds for pod in victims.pods)
-        longest = max(
-            (GRACE_SECONDS if seconds is None else float(seconds) for seconds in grace), default=GRACE_SECONDS
-        )
-        return cls(victims, now + min(longest, MOST_GRACE_SECONDS) + MARGIN_SECONDS)
+    def of(cls, state: ClusterState, victims: DeviceVictims, now: Instant) -> DevicePreemption:
+        """Begin one that lasts until all have had their grace periods, also those that are ending already."""
+        of_victims = (pod.pod.spec.termination_grace_period_seconds for pod in victims.pods)
+        whole = (GRACE_SECONDS if seconds is None else float(seconds) for seconds in of_victims)
+        left = (grace_left_seconds(pod, now) for uid in victims.leaving if (pod := state.pods.get(uid)))
+        longest = max((*whole, *left), default=GRACE_SECONDS)
+        return cls(victims, now.monotonic + min(max(0.0, longest), MOST_GRACE_SECONDS) + MARGIN_SECONDS)
 
 
 def reserve(state: ClusterState, preemption: DevicePreemption) -> None:

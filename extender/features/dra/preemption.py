@@ -130,7 +130,7 @@ class Preemptions:
         if why := await self._why_not(victims):
             self._in_vain(unit, why)
             return
-        preemption = DevicePreemption.of(victims, self.clock().monotonic)
+        preemption = DevicePreemption.of(self.state, victims, self.clock())
         if not (await self._holds_still(preemption) and self._may_reserve(preemption)):
             self.turns.in_vain(unit.members[0].pod.metadata.uid, self.clock().monotonic)
             return  # the cluster has changed since the search began

@@ -222,9 +222,14 @@ class VictimSearch:
 
 def is_leaving(pod: GpuPod, now: Instant) -> bool:
     """Whether a pod is ending, and its GPUs are expected to be free soon."""
-    ends_at = pod.pod.metadata.deletion_timestamp  # the end of its grace period
-    since = replace(now, wall=now.wall + MOST_GRACE_SECONDS).age_seconds(ends_at)  # 0 for what is later than that
-    return ends_at is not None and not pod.ended and 0 < since < MOST_GRACE_SECONDS + OVERDUE_SECONDS
+    is_ending = pod.pod.metadata.deletion_timestamp is not None and not pod.ended
+    return is_ending and -OVERDUE_SECONDS < grace_left_seconds(pod, now) < MOST_GRACE_SECONDS
+
+
+def grace_left_seconds(pod: GpuPod, now: Instant) -> float:
+    """Return for how long the grace period of an ending pod lasts yet, negative where it is over; at most what counts of one."""
+    later = replace(now, wall=now.wall + MOST_GRACE_SECONDS)
+    return MOST_GRACE_SECONDS - later.age_seconds(pod.pod.metadata.deletion_timestamp)  # the end of the grace period
 
 
 def consumers_of(demands: Demands, pod: GpuPod) -> frozenset[str]:

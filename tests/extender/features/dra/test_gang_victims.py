@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from time import time
 
 import pytest
 
@@ -157,6 +158,26 @@ def test_victims_that_do_not_end_in_time_give_back_all_holds() -> None:
     site.seconds += preempting.GRACE_SECONDS + preempting.MARGIN_SECONDS
     site.settle(1)
     assert not site.preemptions.under_way and not site.planner.state.holds.firm(site.seconds)
+
+
+def test_places_are_held_until_pods_that_end_anyway_have_had_their_grace_periods() -> None:
+    """Else the victim beside them would have ended in vain."""
+    site = PreemptionSite(2)
+    site.preemptions.clock = lambda: Instant(site.seconds, time())  # the double has the time of day
+    site.kubelet_works = False
+    site.running("slow", GPUS, terminationGracePeriodSeconds=500)
+    site.running("quick", GPUS)
+    site.world.delete("slow", 500)
+    site.gang("gang", 2, GPUS)
+    site.settle(5)
+    assert site.evicted == ["quick"]
+    site.end("quick")
+    site.seconds += 400.0
+    site.settle(1)
+    assert site.preemptions.under_way
+    site.kubelet_works = True
+    site.settle(6)
+    assert site.node_of("gang-0") and site.node_of("gang-1")
 
 
 def test_nobody_ends_for_a_gang_of_which_a_pod_is_gone() -> None:
