@@ -346,6 +346,7 @@ class Autoscaling(Feature):
         status, body = await self._try(claim_template_creation(uid, job_uid, need, self.settings))
         if status >= 300 and status != _EXISTS:
             await self._try(deletion(self.settings.namespace, uid))
+            self._attempts.failed(uid, self.clock().monotonic, pod["metadata"]["namespace"])  # each attempt is four writes
         return status, body
 
     async def _withdraw(self, uid: str) -> bool:

@@ -131,21 +131,22 @@ class Api:
         return [json.loads(request.body or b"{}") for request in self.sent if request.method == method]
 
 
-def asked(site: ClaimSite, name: str, status: int = 201) -> Api:
+def asked(site: ClaimSite, name: str, status: int = 201, looks: int = 2) -> Api:
     """Let a planner ask for a node, for a pod that has had no room for long."""
-    api, state, moments = Api(site, status), site.planner.state, iter((100.0, 200.0))
+    api, state, moments = Api(site, status), site.planner.state, [100.0]
     autoscaling = Autoscaling(
         state=state,
         send=api.send,
         events=EventRecorder(api.send),
         metrics=Metrics("digest", [NODE_REQUESTS]),
-        clock=lambda: at(next(moments)),
+        clock=lambda: at(moments[-1]),
         settings=AutoscalingSettings(enabled=True),
     )
     autoscaling.queue.is_here = lambda: True
     autoscaling.queue.without_room = lambda: [site.pod(name).metadata.uid]
-    for _ in range(2):
+    for _ in range(looks):
         asyncio.run(autoscaling.round())
+        moments.append(moments[-1] + 60.0)
     return api
 
 
@@ -175,6 +176,6 @@ def test_the_placeholder_has_a_claim_of_nvidias_class_that_goes_with_its_job() -
 
 
 def test_a_placeholder_whose_claim_is_refused_goes_again() -> None:
-    """As where the right to create templates is missing: no autoscaler would look at it."""
-    api = asked(full_site(), "waits", status=403)
+    """As where the right to create templates is missing: no autoscaler would look at it. The next attempt is minutes later."""
+    api = asked(full_site(), "waits", status=403, looks=4)
     assert [request.method for request in api.sent] == ["GET", "POST", "POST", "DELETE"]
