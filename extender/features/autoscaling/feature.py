@@ -248,6 +248,7 @@ class Autoscaling(Feature):
         self, pod: GpuPod, refused: LastRefusal, counts: FreeCounts, needs: list[tuple[GpuPod, Need]], now: Instant
     ) -> bool:
         """Add to `needs` what a pod needs; where that is no node, return `False`: it goes without a placeholder."""
+        await in_turns(counts.read(refused.by))
         need = need_of(self.state, pod, refused.by, counts, now)
         await asyncio.sleep(0)
         if isinstance(need, NoNeed):
@@ -346,7 +347,8 @@ class Autoscaling(Feature):
         status, body = await self._try(claim_template_creation(uid, job_uid, need, self.settings))
         if status >= 300 and status != _EXISTS:
             await self._try(deletion(self.settings.namespace, uid))
-            self._attempts.failed(uid, self.clock().monotonic, pod["metadata"]["namespace"])  # each attempt is four writes
+            # Each attempt is four requests, and the same happens again where a right is missing.
+            self._attempts.failed(uid, self.clock().monotonic, pod["metadata"]["namespace"])
         return status, body
 
     async def _withdraw(self, uid: str) -> bool:
