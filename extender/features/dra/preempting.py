@@ -30,8 +30,8 @@ MARGIN_SECONDS: Final = 60.0
 """After the longest grace period of those that end."""
 GRACE_SECONDS: Final = 30.0
 """Of a pod that says nothing else."""
-MOST_OF_NAMESPACE: Final = 32
-"""Preemptions for one namespace at one time."""
+MOST_OF_NAMESPACE: Final = 128
+"""Pods of one namespace for which others end at one time; its last gang may exceed that."""
 MOST_MEMBERS: Final = 64
 """Of a gang that preempts."""
 LOOKED_AT: Final = 2000
@@ -176,11 +176,13 @@ class PreemptionTurns:
         self,
         without_room: Iterable[str],
         gang_of: Callable[[str], Unit | None],
-        under_way: Mapping[str, str],
+        under_way: Mapping[str, Unit],
         now: Instant,
     ) -> Search[Unit | None]:
-        """Return the pod or gang whose turn it is; `under_way`: key → namespace of those with a preemption."""
-        counts, first, looked_at = Counter(under_way.values()), dict[str, Unit](), set(under_way)
+        """Return the pod or gang whose turn it is; `under_way`: those with a preemption, by key."""
+        counts, first, looked_at = Counter[str](), dict[str, Unit](), set(under_way)
+        for unit in under_way.values():
+            counts[unit.namespace] += len(unit.members)
         for number, uid in enumerate([*islice(without_room, LOOKED_AT)]):
             if number % AT_ONCE == AT_ONCE - 1:
                 yield
@@ -189,8 +191,8 @@ class PreemptionTurns:
             if pod is None or key in looked_at or pod.key[0] in first or counts[pod.key[0]] >= MOST_OF_NAMESPACE:
                 continue
             looked_at.add(key)
-            if unit := self._alone(pod, now) if gang is None else self._gang(gang, now):
-                first[pod.key[0]] = unit
+            if waiting := self._alone(pod, now) if gang is None else self._gang(gang, now):
+                first[pod.key[0]] = waiting
             if gang is not None:
                 yield
         if not first:

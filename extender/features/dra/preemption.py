@@ -5,6 +5,7 @@ The replica that plans the queue does it. All evictions of a preemption are trie
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -49,8 +50,8 @@ SEARCH_RATIO: Final = 9
 """Times what a search took, at least: searches cost a tenth of the time, however many pods wait."""
 RETRY_SECONDS: Final = 5.0
 """Before an eviction is asked for again that was refused after others had been granted."""
-AT_ONCE: Final = 64
-"""Preemptions under way."""
+PODS_AT_ONCE: Final = 256
+"""For which others end; the last gang may exceed that. For each of them GPUs are held, and looked at in each round."""
 SETTLED_SECONDS: Final = 5.0
 """After this replica begins to plan, before it preempts: by then the first plans have shown what fits."""
 REASONS: Final = 10_000
@@ -110,7 +111,9 @@ class Preemptions:
                 self._end(preemption, end)
             elif self.clock().monotonic >= preemption.not_before:
                 await self._go_on(preemption)
-        if len(self.under_way) < AT_ONCE and self.clock().monotonic >= self._search_not_before:
+            await asyncio.sleep(0)  # a look at a large gang takes a millisecond
+        pods = sum(len(preemption.targets) for preemption in self.under_way.values())
+        if pods < PODS_AT_ONCE and self.clock().monotonic >= self._search_not_before:
             began = self.clock().monotonic
             await self._begin_one()
             end_of_search = self.clock().monotonic
@@ -119,8 +122,8 @@ class Preemptions:
     async def _begin_one(self) -> None:
         """Search victims for the pod or gang whose turn it is, and hold for it what they give back."""
         now = self.clock()
-        namespaces = {key: item.victims.unit.namespace for key, item in self.under_way.items()}
-        unit = await in_turns(self.turns.next_waiting(self.queue.without_room(), self.queue.gang_of, namespaces, now))
+        units = {key: preemption.victims.unit for key, preemption in self.under_way.items()}
+        unit = await in_turns(self.turns.next_waiting(self.queue.without_room(), self.queue.gang_of, units, now))
         if unit is None:
             return
         victims = await in_turns(self.state.effort.bounded_steps(self._search(unit, now)))

@@ -264,6 +264,22 @@ def test_a_gang_ends_only_so_many_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     assert search(site) is NoVictims.TOO_MANY
 
 
+def test_one_namespace_has_pods_end_for_so_many_pods_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods of a gang count: for each of them GPUs are held."""
+    monkeypatch.setattr(preempting, "MOST_OF_NAMESPACE", 2)
+    site = full_nodes(1, 2, 3)
+    site.kubelet_works = False
+    site.gang("gang", 2, GPUS)
+    site.settle(5)
+    assert sorted(site.evicted) == ["p1", "p2"]
+    site.create("single", GPUS, priority=100)
+    site.settle(4)
+    assert sorted(site.evicted) == ["p1", "p2"]
+    site.kubelet_works = True
+    site.settle(6)
+    assert sorted(site.evicted) == ["p1", "p2", "p3"]
+
+
 def test_an_elastic_gang_starts_with_as_many_as_get_room() -> None:
     """One of two is enough for it, and the pod of the other node is more important."""
     site = full_nodes(1, 200)
