@@ -160,7 +160,9 @@ class Dra(Feature):
         yield Round(name=f"{self.name}-selectors", work=self.renew_allowances, every_seconds=ALLOWANCE_SECONDS)
         yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
         if self.preemptions:
-            yield Round(name=f"{self.name}-preemption", work=self.preemptions.round, every_seconds=PREEMPTION_SECONDS)
+            follow, search = self.preemptions.follow, self.preemptions.begin_next
+            yield Round(name=f"{self.name}-preemption", work=follow, every_seconds=PREEMPTION_SECONDS)
+            yield Round(name=f"{self.name}-preemption-search", work=search, every_seconds=PREEMPTION_SECONDS)
 
     def figures(self) -> Figures:
         """Return whether claims are allocated."""

@@ -95,26 +95,31 @@ class Preemptions:
         why = self._why_none.get(pod.uid)
         return f"no pod is preempted for it: {why}" if why and pod.awaits_plan else None
 
-    async def round(self) -> None:
-        """Follow the preemptions, evict what is still to be evicted, and begin at most one more."""
+    async def follow(self) -> None:
+        """Follow the preemptions, and evict what is still to be evicted."""
         if not self.state.synced:
             return
         if not self.queue.is_here():
             for preemption in [*self.under_way.values()]:
                 self._end(preemption, PreemptionEnd.STOOD_BY)
-            self._search_not_before = None
             return
-        if self._search_not_before is None:
-            self._search_not_before = self.clock().monotonic + SETTLED_SECONDS
         for preemption in [*self.under_way.values()]:
             if end := fate(self.state, preemption, self.clock().monotonic):
                 self._end(preemption, end)
             elif self.clock().monotonic >= preemption.not_before:
                 await self._go_on(preemption)
             await asyncio.sleep(0)  # a look at a large gang takes a millisecond
+
+    async def begin_next(self) -> None:
+        """Begin at most one more; a search may take seconds, and those under way are followed meanwhile."""
+        if not (self.state.synced and self.queue.is_here()):
+            self._search_not_before = None
+            return
+        began = self.clock().monotonic
+        if self._search_not_before is None:
+            self._search_not_before = began + SETTLED_SECONDS
         pods = sum(len(preemption.targets) for preemption in self.under_way.values())
-        if pods < PODS_AT_ONCE and self.clock().monotonic >= self._search_not_before:
-            began = self.clock().monotonic
+        if pods < PODS_AT_ONCE and began >= self._search_not_before:
             await self._begin_one()
             end_of_search = self.clock().monotonic
             self._search_not_before = end_of_search + max(SEARCH_SECONDS, SEARCH_RATIO * (end_of_search - began))

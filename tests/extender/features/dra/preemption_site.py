@@ -109,7 +109,8 @@ class PreemptionSite(ClaimSite):
                 await self.tick()
                 self.be_kubelet()
                 self.planner.catch_up()
-                await self.preemptions.round()
+                await self.preemptions.follow()
+                await self.preemptions.begin_next()
 
         asyncio.run(run())
 

@@ -188,7 +188,7 @@ def test_nobody_ends_for_a_gang_of_which_a_pod_is_gone() -> None:
         site.settle(0 if site.preemptions.under_way else 1)
     assert site.preemptions.under_way
     site.world.delete("gang-1", 0)
-    asyncio.run(site.preemptions.round())  # the watch has not shown the deletion yet
+    asyncio.run(site.preemptions.follow())  # the watch has not shown the deletion yet
     site.settle(4)
     assert site.evicted == [] and not site.preemptions.under_way
 

@@ -128,7 +128,7 @@ def test_nobody_ends_for_a_pod_that_is_gone_by_the_time_of_the_eviction() -> Non
     while not site.preemptions.under_way:
         site.settle(1)
     site.world.delete("high", 0)
-    asyncio.run(site.preemptions.round())  # the watch has not shown the deletion yet
+    asyncio.run(site.preemptions.follow())  # the watch has not shown the deletion yet
     assert site.evicted == [] and site.node_of("low") == "n0"
 
 
@@ -196,7 +196,7 @@ def test_what_the_queue_has_kept_of_a_place_by_an_older_plan_ends_no_preemption(
     (preemption,) = site.preemptions.under_way.values()
     target = preemption.victims.targets[0]
     site.planner.queue.turns.reservation = Reservation("a gang", "default", (target,), None)
-    asyncio.run(site.preemptions.round())
+    asyncio.run(site.preemptions.follow())
     assert site.evicted == ["low"] and site.preemptions.under_way
 
 
@@ -211,3 +211,36 @@ def test_a_pod_whose_eviction_is_refused_is_spared_and_others_end() -> None:
     site.create("high", GPUS, priority=100)
     site.settle(12)
     assert site.evicted == ["low"] and site.node_of("high") == place
+
+
+def test_victims_are_evicted_while_others_are_searched() -> None:
+    """A search among all nodes of a large cluster takes seconds."""
+    site = PreemptionSite(2)
+    for name in ("low", "low-too"):
+        site.running(name, GPUS)
+    site.create("high", GPUS, priority=100)
+    while not site.preemptions.under_way:
+        site.settle(1)
+    send, is_searching, may_go_on = site.preemptions.send, asyncio.Event(), asyncio.Event()
+
+    async def slowly(request: Request) -> tuple[int, bytes]:
+        if "dryRun" in request.path:
+            is_searching.set()
+            await may_go_on.wait()
+        return await send(request)
+
+    async def run() -> None:
+        searching = asyncio.create_task(site.preemptions.begin_next())
+        await is_searching.wait()
+        await site.preemptions.follow()
+        assert len(site.evicted) == 1
+        may_go_on.set()
+        await searching
+
+    site.preemptions.send = slowly
+    site.create("high-too", GPUS, priority=100)
+    site.ticks(2)
+    asyncio.run(run())
+    site.preemptions.send = send
+    site.settle()
+    assert site.node_of("high") and site.node_of("high-too")
