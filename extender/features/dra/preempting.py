@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from extender.cluster.candidates.holds import Hold, Ranked
+from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, may_preempt, owner_of, priority_of
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
@@ -152,7 +153,7 @@ def is_unchanged(state: ClusterState, demands: Demands, preemption: DevicePreemp
     gone, nodes = {*preemption.gone}, preemption.victims.nodes
     return (
         unit is not None
-        and _starts_with(unit, preemption)
+        and _starts_with(state, unit, preemption)
         and all(
             pod.node in nodes and priority_of(pod.pod) < unit.priority and consumers_of(demands, pod) <= gone
             for pod in still_to_evict(state, preemption)
@@ -261,7 +262,7 @@ def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
     return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
 
 
-def _starts_with(unit: Unit, preemption: DevicePreemption) -> bool:
+def _starts_with(state: ClusterState, unit: Unit, preemption: DevicePreemption) -> bool:
     """Whether the targets are enough for a unit, and its pods request what they did when these were chosen."""
     size = unit.group.size if unit.group else None  # more pods than that may have come since
     members = {member.pod.metadata.uid: member for member in unit.members}
@@ -270,10 +271,16 @@ def _starts_with(unit: Unit, preemption: DevicePreemption) -> bool:
         unit.group == preemption.victims.unit.group
         and min(unit.needed, size or unit.needed) <= len(targets)
         and all(
-            member and member.request == target.request and target.node not in member.avoided
+            member and member.request == target.request and _may_go(state, member, target.node)
             for member, target in targets
         )
     )
+
+
+def _may_go(state: ClusterState, member: PendingPod, node: str) -> bool:
+    """Whether labels and taints let a pod go to a node, which does not step back from it: selectors may become narrower."""
+    view = state.views.get(node)
+    return view is not None and node not in member.avoided and may_go(member.pod, view.node)
 
 
 def _key(pod: GpuPod) -> str:

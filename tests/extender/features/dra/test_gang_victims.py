@@ -221,6 +221,15 @@ def test_a_new_pod_that_makes_the_gang_larger_stops_its_preemption() -> None:
     assert site.evicted == [] and not site.preemptions.under_way
 
 
+def test_nobody_ends_for_a_pod_that_may_no_longer_go_to_its_place() -> None:
+    """As long as a pod has a gate, its node selector may become narrower."""
+    site = full_nodes(1, 2)
+    site.gang("gang", 2, GPUS)
+    begun(site).world.patch(PODS, "gang-1", {"spec": {"nodeSelector": {"zone": "elsewhere"}}})
+    site.settle(4)
+    assert site.evicted == []
+
+
 def test_pods_of_one_gang_may_want_different_domains() -> None:
     """The first pod's words count, in the plan and at each eviction."""
     site = full_nodes(1, 2)
