@@ -35,8 +35,8 @@ MOST_OF_NAMESPACE: Final = 128
 """Pods of one namespace for which others end at one time; its last gang may exceed that."""
 MOST_MEMBERS: Final = 64
 """Of a gang that preempts."""
-LOOKED_AT: Final = 2000
-"""Pods of the queue that have no room."""
+LOOKED_AT: Final = 20_000
+"""Pods of the queue that have no room: most of them take microseconds, and those of one namespace may all come first."""
 AT_ONCE: Final = 64
 """Of these, in one step."""
 NAMESPACES: Final = 1000

@@ -289,6 +289,16 @@ def test_one_namespace_has_pods_end_for_so_many_pods_at_one_time(monkeypatch: py
     assert sorted(site.evicted) == ["p1", "p2", "p3"]
 
 
+def test_thousands_of_pods_that_come_first_hide_no_others() -> None:
+    site = full_nodes(1)
+    site.create("single", GPUS, priority=100)
+    site.ticks(1)
+    uid, turns = site.pod("single").metadata.uid, site.preemptions.turns
+    others = map(str, range(10_000))
+    unit = finish(turns.next_waiting([*others, uid], lambda _: None, {}, Instant(0.0, 0.0)))
+    assert unit is not None and unit.key == uid
+
+
 def test_an_elastic_gang_starts_with_as_many_as_get_room() -> None:
     """One of two is enough for it, and the pod of the other node is more important."""
     site = full_nodes(1, 200)
