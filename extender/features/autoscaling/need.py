@@ -113,7 +113,8 @@ def need_of(
 
     A pod behind the queue's gate has no room on any of them.
     """
-    if not (_lacks_links(state, pod) or pod.has_plan_gate):
+    is_held_for = state.holds.firm_of(pod.uid, now.monotonic) is not None  # it waits for others to end or to move
+    if is_held_for or not (_lacks_links(state, pod) or pod.has_plan_gate):
         return NoNeed.OTHER_REASON
     try:
         context = PodContext.read(state, pod.pod, now)

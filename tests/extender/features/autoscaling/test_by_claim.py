@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from benchmarks.simulated.double.resources import NODES
+from extender.cluster.candidates.holds import Hold
 from extender.cluster.objects.kinds import Pod
 from extender.cluster.objects.stands_for import StandsFor
 from extender.cluster.state import ClusterState
@@ -58,6 +59,16 @@ def test_one_more_device_than_any_node_has_without_a_claim() -> None:
     assert (answer.gpus, answer.groups, answer.devices.selectors) == (4, ("dgx.8",), (A100,))
     site.create("small", 2, selector="device.driver == 'nic.example.com'")
     assert isinstance(answer := need(site, "small"), Need) and answer.gpus == 4
+
+
+def test_none_for_a_pod_for_which_others_end() -> None:
+    """The node would come in vain, and kube-scheduler could give the placeholder what they give back."""
+    site = site_with(8)
+    site.create("waits", 8)
+    assert isinstance(need(site, "waits"), Need)
+    hold = Hold("n0", 255, expires=at().monotonic + 60.0, is_firm=True)
+    site.planner.state.holds.put(site.pod("waits").metadata.uid, hold)
+    assert need(site, "waits") is NoNeed.OTHER_REASON
 
 
 def test_nodes_are_counted_in_steps() -> None:
