@@ -12,6 +12,7 @@ from typing import Final
 
 from extender.binding.driver import Driver
 from extender.binding.intents import Step, read_live
+from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import ObjectMeta, Pod
 from extender.cluster.state import ClusterState
@@ -193,13 +194,18 @@ class Preemptions:
         return ""
 
     async def _go_on(self, preemption: DevicePreemption) -> None:
-        """Evict the victims that have not been evicted, each only if all waiting pods still get their places without it."""
-        if not still_to_evict(self.state, preemption):
+        """Evict the victims that have not been evicted, each only if all waiting pods still get their places without it.
+
+        Those with budgets come first: only their evictions are likely to be refused, and then no other one is in vain.
+        """
+        victims = still_to_evict(self.state, preemption)
+        if not victims:
             return
         wait = _wait_live([target.pod.metadata for target in preemption.targets])
         if not await self.driver.drive(wait, self.driver.deadline()):
             return  # the watch shows what has become of it, or the next round asks again
-        for victim in still_to_evict(self.state, preemption):
+        budgets = BudgetsOfPods(self.state.budgets)
+        for victim in sorted(victims, key=lambda pod: not budgets.of(pod.pod.metadata)):
             if not await self._holds_still(preemption):
                 self._end(preemption, PreemptionEnd.CHANGED)
                 return

@@ -8,7 +8,7 @@ from time import time
 
 import pytest
 
-from benchmarks.simulated.double.resources import PODS
+from benchmarks.simulated.double.resources import BUDGETS, PODS
 from extender.features.dra import gang_victims, preempting
 from extender.features.dra.gang_victims import GangVictimSearch
 from extender.features.dra.victims import DeviceVictims, NoVictims
@@ -42,6 +42,14 @@ def full_nodes(*priorities: int, **labels: str) -> PreemptionSite:
     for priority in priorities:
         name = f"p{priority}"
         site.running(name, GPUS, priority=priority, labels={"app": labels.get(name, "")})
+    return site
+
+
+def begun(site: PreemptionSite) -> PreemptionSite:
+    """Let the planner begin a preemption, and evict nobody yet."""
+    while not site.preemptions.under_way:
+        site.settle(1)
+    assert site.evicted == []
     return site
 
 
@@ -126,6 +134,17 @@ def test_budgets_hold_over_all_nodes_together() -> None:
     assert search(site, "large") is NoVictims.BUDGETS
 
 
+def test_a_budget_that_is_used_up_meanwhile_saves_all_victims() -> None:
+    """Somebody else has used it since all evictions were tried."""
+    site = full_nodes(1, 2, p2="kept")
+    site.budget("kept", allowed=1)
+    site.gang("gang", 2, GPUS)
+    budget = site.world.store.list(BUDGETS).items[0]["metadata"]["name"]
+    begun(site).world.patch(BUDGETS, budget, {"status": {"disruptionsAllowed": 0}}, "status")
+    site.settle(2)
+    assert site.evicted == []
+
+
 def test_a_pod_whose_eviction_was_refused_is_spared() -> None:
     site = full_nodes(1, 2)
     site.gang("gang", 2, GPUS)
@@ -191,14 +210,6 @@ def test_nobody_ends_for_a_gang_of_which_a_pod_is_gone() -> None:
     asyncio.run(site.preemptions.follow())  # the watch has not shown the deletion yet
     site.settle(4)
     assert site.evicted == [] and not site.preemptions.under_way
-
-
-def begun(site: PreemptionSite) -> PreemptionSite:
-    """Let the planner begin a preemption, and evict nobody yet."""
-    while not site.preemptions.under_way:
-        site.settle(1)
-    assert site.evicted == []
-    return site
 
 
 @pytest.mark.parametrize("changed", [[0], [0, 1]])
