@@ -143,11 +143,13 @@ class GangVictimSearch:
                     if peers.isdisjoint(victims.uids):  # without one of its own pods the gang would be incomplete
                         together[frozenset(victims.uids)] = victims
             gone = {*ending, *(uid for victims in together.values() for uid in victims.uids)}
+            if not gone:
+                continue
             free = view.shape.free | freed(view, gone)
             uid, alternative = first.pod.metadata.uid, first.request.alternative
             while (suits := self.demands.fits_on(uid, view, free, alternative)) is None:
                 yield  # the next look gets further
-            if gone and suits:
+            if suits:
                 nodes.append(_Node(view, ending, leaving_from(self.state, view, ending), tuple(together.values())))
         return nodes, why
 
