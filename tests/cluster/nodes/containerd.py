@@ -112,7 +112,7 @@ class Containerd(ContainerRuntime):
     def start(self) -> None:
         """Start it, and return when it serves and has the images."""
         self._process.start()
-        eventually(Path(self.socket).exists, within_seconds=60)
+        eventually(self.is_listening)
         for names, entrypoint in (((IMAGE, EXAMPLES), "/inside"), ((PAUSE,), "/pause")):
             archive = self._state / "image.tar"
             write_archive(archive, names, self._tools / "inside", entrypoint)

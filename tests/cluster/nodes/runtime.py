@@ -1,6 +1,7 @@
 """Where a node's containers run: in a runtime that starts nothing and remembers what it was asked."""
 
 import json
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ class ContainerRuntime(ABC):
     def start(self) -> None:
         """Start it, and return when it serves."""
 
+    def is_listening(self) -> bool:
+        """Whether somebody takes connections: after a reboot there is a socket before there is a runtime."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(self.socket) == 0
+
     @property
     @abstractmethod
     def components(self) -> Sequence[Component]:
@@ -61,7 +67,7 @@ class FakeRuntime(ContainerRuntime):
     def start(self) -> None:
         """Start it, and return when it serves."""
         self._process.start()
-        eventually(Path(self.socket).exists)
+        eventually(self.is_listening)
 
     @property
     def components(self) -> Sequence[Component]:
