@@ -26,7 +26,7 @@ from extender.kit.clock import Instant
 from extender.planning.leaving import Leaving
 from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
-from extender.planning.units import Assignment
+from extender.planning.units import Assignment, Unit
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest
@@ -54,11 +54,9 @@ class MoveEnd(StrEnum):
 class RoomPlan:
     """A plan that is being carried out."""
 
-    key: str
-    """The pod's UID, or the gang's key."""
+    unit: Unit
+    """The waiting pods, as they were when the plan was made."""
     plan: MovePlan
-    group: GroupRequest | None
-    """What the gang asks for its pods as a whole; `None`: one pod waits."""
     gain_gpu_seconds: float
     deadline: float
     """Monotonic seconds."""
@@ -74,6 +72,11 @@ class RoomPlan:
     """When the next eviction may be tried, in monotonic seconds."""
     conflicts: int = 0
     """Evictions that came to nothing, as the pods had changed since they were looked at."""
+
+    @property
+    def key(self) -> str:
+        """The pod's UID, or the gang's key."""
+        return self.unit.key
 
     @property
     def first(self) -> ObjectMeta:
@@ -212,7 +215,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
     """Whether nothing forbids to evict these pods of a plan, and they and the waiting pods request what they did."""
-    if not all(_still_asks(state, target, room.group, now) for target in room.plan.targets):
+    if not all(_still_asks(state, target, room.unit.group, now) for target in room.plan.targets):
         return False
     priority = min(priority_of(target.pod) for target in room.plan.targets)
     before = {moved.uid: moved for moved, _ in room.plan.moves}

@@ -209,7 +209,7 @@ class Moves(Feature):
             self.turns.in_vain(unit.members[0].pod.metadata, now.monotonic)
             return
         plan, gain = made
-        room = RoomPlan(unit.key, plan, unit.group, gain, self.clock().monotonic + self.settings.patience)
+        room = RoomPlan(unit, plan, gain, self.clock().monotonic + self.settings.patience)
         if not (await self._holds_still(room) and all(map(self._may_reserve, room.uids))):
             return  # others have come, or a pod has a place, since the search began
         reserve(self.state, room)
@@ -236,15 +236,18 @@ class Moves(Feature):
         recorded = await self._record(room, pods)
         if recorded is None:
             return
-        holds_still = await self._holds_still(room)
+        holds_still, unit = await self._holds_still(room), await in_turns(self.queue.read_again(room.unit))
         now, pods = self.clock(), still_to_move(self.state, room)  # from here to the eviction nothing else happens
         if not (pods and self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
             return  # the next round ends it
         if recorded.uid != pods[0].uid or now.monotonic - recorded.at > EVICTS_WITHIN_SECONDS:
             return  # the next round records the one that is to go
-        if not (holds_still and may_still_move(self.state, room, pods, now, self.jobs)):
+        has_places = unit is None or unit.needed <= len(room.plan.targets)
+        if not (holds_still and has_places and may_still_move(self.state, room, pods, now, self.jobs)):
             self._end(room, MoveEnd.CHANGED)
             return
+        if unit is None:
+            return  # a pod of the gang is missing, or the queue has a plan for it: the next rounds see which
         await self._evict(room, pods[0])
 
     def _may_reserve(self, uid: str) -> bool:

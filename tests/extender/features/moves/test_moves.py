@@ -158,7 +158,8 @@ async def test_a_gang_starts_whole_once_the_pods_in_its_way_have_moved() -> None
 
 async def test_no_pod_moves_for_a_gang_that_has_lost_a_pod_or_asks_for_something_else_by_now() -> None:
     """One pod has moved already; the other one stays."""
-    for edit in (None, {"metadata": {"annotations": {keys.GROUP_AFFINITY: "rack"}}}):
+    larger = {"metadata": {"annotations": {keys.GROUP_SIZE: "3"}}}
+    for edit in (None, {"metadata": {"annotations": {keys.GROUP_AFFINITY: "rack"}}}, larger):
         site = gang_without_room()
         await until_begun(site)
         await site.tick()
@@ -169,6 +170,16 @@ async def test_no_pod_moves_for_a_gang_that_has_lost_a_pod_or_asks_for_something
             site.world.patch(PODS, "waits-1", edit)
         await site.settle()
         assert (len(site.evicted), site.node_of("waits-0")) == (1, None)
+
+
+async def test_no_pod_moves_for_a_gang_that_has_gained_a_pod() -> None:
+    """There is no place for it, and a gang starts whole."""
+    site = gang_without_room()
+    await until_begun(site)
+    await site.tick()
+    site.single("waits-2", 8, **{keys.GROUP: "g", keys.GROUP_SIZE: "2", keys.GANG: "required"})
+    await site.settle()
+    assert (len(site.evicted), site.node_of("waits-0")) == (1, None)
 
 
 async def test_the_queue_keeps_no_other_gpus_for_a_gang_for_which_pods_move() -> None:
