@@ -36,6 +36,8 @@ class Slice:
     compute_instance: int
     on_demand: bool = False
     """It does not exist before a pod gets it, so GPUs are offered whole and in parts. These exclude each other."""
+    excluded: int = 0
+    """The node's slices that it leaves too few engines, or too little of what else GPUs count: a mask over positions."""
 
     @property
     def memory(self) -> int:
@@ -65,7 +67,10 @@ def parts_of_gpus(slices: Iterable[Slice]) -> tuple[float, ...]:
 
 
 def overlaps(slices: Sequence[Slice]) -> tuple[tuple[int, ...], ...]:
-    """Return for each slice which others a pod cannot have while another has it: of those of one GPU, one is made on demand."""
+    """Return for each slice which others a pod cannot have while another has it.
+
+    Those are of one GPU. They share memory and one is made on demand, or they take more of the GPU than there is.
+    """
     by_gpu: dict[int, list[tuple[int, int, bool]]] = {}
     for i, each in enumerate(slices):
         by_gpu.setdefault(each.gpu, []).append((i, each.memory, each.on_demand))
@@ -73,7 +78,7 @@ def overlaps(slices: Sequence[Slice]) -> tuple[tuple[int, ...], ...]:
         tuple(
             j
             for j, memory, on_demand in by_gpu[each.gpu]
-            if memory & own and (on_demand or each.on_demand) and i != j
+            if i != j and ((memory & own and (on_demand or each.on_demand)) or each.excluded >> j & 1)
         )
         for i, (each, own) in enumerate((each, each.memory) for each in slices)
     )  # fmt: skip

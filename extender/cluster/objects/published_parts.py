@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
+from operator import or_
 
+from topology.bandwidth.rings import members_of
 from topology.node.model import NodeTopology
 from topology.node.slices import Slice
 
@@ -54,6 +57,22 @@ class SharedCounters:
             and any(amounts[counter] > left[counter] for counter in amounts.keys() & left)
         )
 
+    def excluded_by_pairs(self, devices: Sequence[str]) -> list[int]:
+        """Return for each of these devices those of them for which too little is left beside it, as a mask over positions."""
+        takers = dict[CounterName, dict[Fraction, int]]()
+        for position, device in enumerate(devices):
+            for counter, amount in self.used.get(device, {}).items():
+                by_amount = takers.setdefault(counter, {})
+                by_amount[amount] = by_amount.get(amount, 0) | 1 << position
+        excluded = [0] * len(devices)
+        for counter, by_amount in takers.items():
+            limit = self.capacity.get(counter, 0)
+            for amount, mask in by_amount.items():
+                others = reduce(or_, (theirs for other, theirs in by_amount.items() if amount + other > limit), 0)
+                for position in members_of(mask) if others else ():
+                    excluded[position] |= others & ~(1 << position)
+        return excluded
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedParts:
@@ -77,10 +96,21 @@ class PublishedParts:
         index_of = dict(zip(uuids, (gpu.index for gpu in node.gpus), strict=True))
         known = [(index_of[part.gpu], part) for part in self.parts if part.gpu in index_of]
         known.sort(key=lambda item: (item[0], item[1].start, item[1].size, item[1].pool, item[1].name))
+        ordered = tuple(part.uuid for _, part in known)
+        excluded = self.counters.excluded_by_pairs(ordered)
         slices = tuple(
             Slice(
-                index, f"slice {i}", part.profile, part.memory_bytes, part.start, part.size, i, 0, part.on_demand
+                gpu=index,
+                uuid=f"slice {i}",
+                profile=part.profile,
+                memory_bytes=part.memory_bytes,
+                start=part.start,
+                size=part.size,
+                gpu_instance=i,
+                compute_instance=0,
+                on_demand=part.on_demand,
+                excluded=excluded[i] if part.on_demand else 0,
             )
             for i, (index, part) in enumerate(known)
-        )  # fmt: skip
-        return slices, tuple(part.uuid for _, part in known)
+        )
+        return slices, ordered

@@ -97,6 +97,18 @@ def test_counters_that_do_not_suffice_keep_a_device_from_pods() -> None:
     assert taken(published(offered=parts(unusable=LARGE))) == {LARGE}
 
 
+def test_devices_that_take_more_than_there_is_exclude_each_other() -> None:
+    """In pairs, before anybody has one, and on demand alone: those that exist do so together."""
+    decoders = ("n1", "gpu-0", "decoders")
+    used = {SMALL: {decoders: Fraction(1)}, OTHER: {decoders: Fraction(3)}, LARGE: {decoders: Fraction(2)}}
+    offered = parts(SharedCounters({decoders: Fraction(3)}, used))
+    view = published(offered=offered).views["n1"]
+    assert view.silicon.overlaps[OTHER] == {SMALL, LARGE} and view.silicon.overlaps[SMALL] == {OTHER, LARGE}
+    assert view.shape.excluding(1 << view.devices.index(OTHER)).bit_count() == 4, "with its GPU"
+    exist = replace(offered, parts=tuple(replace(part, on_demand=False) for part in offered.parts))
+    assert not published(offered=exist).views["n1"].silicon.overlaps
+
+
 def test_a_ledger_keeps_a_slice_that_is_not_published_now_while_a_claim_holds_anything() -> None:
     """Its pod is dead, and its driver may be publishing anew."""
     ours = made_for("p", allocated(OURS, "n1", "mig-1g-0"))

@@ -121,12 +121,46 @@ def one_gpu(node: str, uuids: Sequence[str]) -> list[Json]:
 
 def one_decoder(node: str, uuids: Sequence[str]) -> list[Json]:
     """Publish a single GPU with a decoder, which each small part needs."""
-    slices = one_gpu(node, uuids)
-    slices[0]["spec"]["sharedCounters"][0]["counters"]["decoders"] = {"value": "1"}
-    for device in slices[1]["spec"]["devices"]:
-        if "-1g5gb-" in device["name"]:
-            device["consumesCounters"][0]["counters"]["decoders"] = {"value": "1"}
-    return slices
+    return decoders(node, uuids[:1])
+
+
+def decoders(node: str, uuids: Sequence[str]) -> list[Json]:
+    """Publish two GPUs at most, each with a decoder, which each small part needs."""
+    counters, *slices = partitioned(node, uuids[:2])
+    for shared in counters["spec"]["sharedCounters"]:
+        shared["counters"]["decoders"] = {"value": "1"}
+    for device in [device for item in slices for device in item["spec"]["devices"] if "-1g5gb-" in device["name"]]:
+        device["consumesCounters"][0]["counters"]["decoders"] = {"value": "1"}
+    return [counters, *slices]
+
+
+def test_no_two_devices_of_one_pod_share_an_engine() -> None:
+    """They come from two GPUs, as media engines are of each GPU."""
+    site = ClaimSite(1, Random(0), decoders)
+    site.create("two", 2, profile="1g.5gb")
+    site.create("three", 3, profile="1g.5gb")
+    site.ticks(3)
+    assert devices_of(site, "two") == {"gpu-0-mig-1g5gb-19-6", "gpu-1-mig-1g5gb-19-6"}
+    assert not site.node_of("three") and not site.planner.counted(AllocationOutcome.INVALID)
+
+
+def test_of_two_pods_that_need_one_engine_one_gets_it() -> None:
+    """Though both are planned in one round."""
+    site = ClaimSite(1, Random(0), one_decoder)
+    for name in "ab":
+        site.create(name, 1, profile="1g.5gb")
+    site.ticks(3)
+    assert [site.node_of(name) for name in "ab"] == ["n0", None]
+    assert not site.planner.counted(AllocationOutcome.INVALID)
+
+
+def test_no_pod_ends_for_a_gang_whose_members_need_one_engine() -> None:
+    """The first would get it, and the second never."""
+    site = PreemptionSite(1, one_decoder)
+    site.running("low", 2, profile="3g.20gb", priority=-1)
+    site.gang("gang", 2, 1, profile="1g.5gb")
+    site.settle()
+    assert not site.evicted
 
 
 def without_counters(node: str, uuids: Sequence[str]) -> list[Json]:
