@@ -18,8 +18,8 @@ from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.shape import Shape
 from extender.cluster.masks import (
+    ExclusionMasks,
     chosen_blindly,
-    excluded_across,
     excluded_devices,
     mask_of,
     unfit_devices,
@@ -286,17 +286,18 @@ class NodeView:
         return self._taken_by(owners), self._across_by(owners)
 
     def _taken_by(self, owners: _Devices) -> _Masks:
-        gpus, taken = self.payloads.topology.value, {}
+        gpus, taken, masks = self.payloads.topology.value, {}, ExclusionMasks(self.devices, self.silicon)
         for owner, devices in owners.items():
-            taken[owner] = self.excluded_by(devices)
+            taken[owner] = masks.excluded(devices)
             if gpus and self.plugin_chooses:
-                across = excluded_across(self.devices, self.silicon, devices)
+                across = masks.across(devices)
                 taken[owner] |= chosen_blindly(gpus, across & self.fit) if across else 0
         return taken
 
     def _across_by(self, owners: _Devices) -> _Masks:
-        masks = ((owner, excluded_across(self.devices, self.silicon, devices)) for owner, devices in owners.items())
-        return {owner: across for owner, across in masks if across}
+        masks = ExclusionMasks(self.devices, self.silicon)
+        by_owner = ((owner, masks.across(devices)) for owner, devices in owners.items())
+        return {owner: across for owner, across in by_owner if across}
 
     def _devices_by_owner(self) -> _Devices:
         owners: _Devices = {}
