@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import reduce
-from operator import or_
 
-from topology.bandwidth.rings import members_of
+from extender.cluster.objects.quantities import Amount
 from topology.node.model import NodeTopology
 from topology.node.slices import Slice
 
@@ -38,17 +35,17 @@ class PublishedPart:
 class SharedCounters:
     """How much devices take of what they share."""
 
-    capacity: Mapping[CounterName, Fraction] = field(default_factory=dict)
-    used: Mapping[str, Mapping[CounterName, Fraction]] = field(default_factory=dict)
+    capacity: Mapping[CounterName, Amount] = field(default_factory=dict)
+    used: Mapping[str, Mapping[CounterName, Amount]] = field(default_factory=dict)
     """By UUID, of GPUs and MIG devices."""
 
     def exhausted_beside(self, held: Collection[str]) -> frozenset[str]:
         """Return the devices for which too little is left while somebody has these; linear in all that devices take."""
-        spent = dict[CounterName, Fraction]()
+        spent = dict[CounterName, Amount]()
         for device in held:
             for counter, amount in self.used.get(device, {}).items():
-                spent[counter] = spent.get(counter, Fraction(0)) + amount
-        left = {counter: self.capacity.get(counter, Fraction(0)) - amount for counter, amount in spent.items()}
+                spent[counter] = spent.get(counter, 0) + amount
+        left = {counter: self.capacity.get(counter, 0) - amount for counter, amount in spent.items()}
         return frozenset(
             device
             for device, amounts in self.used.items()
@@ -59,17 +56,17 @@ class SharedCounters:
 
     def excluded_by_pairs(self, devices: Sequence[str]) -> list[int]:
         """Return for each of these devices those of them for which too little is left beside it, as a mask over positions."""
-        takers = dict[CounterName, dict[Fraction, int]]()
+        takers = dict[CounterName, dict[Amount, list[int]]]()
         for position, device in enumerate(devices):
             for counter, amount in self.used.get(device, {}).items():
-                by_amount = takers.setdefault(counter, {})
-                by_amount[amount] = by_amount.get(amount, 0) | 1 << position
+                takers.setdefault(counter, {}).setdefault(amount, []).append(position)
         excluded = [0] * len(devices)
         for counter, by_amount in takers.items():
             limit = self.capacity.get(counter, 0)
-            for amount, mask in by_amount.items():
-                others = reduce(or_, (theirs for other, theirs in by_amount.items() if amount + other > limit), 0)
-                for position in members_of(mask) if others else ():
+            masks = {amount: sum(1 << position for position in positions) for amount, positions in by_amount.items()}
+            for amount, positions in by_amount.items():
+                others = sum(mask for other, mask in masks.items() if amount + other > limit)
+                for position in positions if others else ():
                     excluded[position] |= others & ~(1 << position)
         return excluded
 

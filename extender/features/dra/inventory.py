@@ -6,20 +6,21 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from extender.cluster.objects.devices import DRIVER, Device, ResourceClaim, ResourceSlice
 from extender.cluster.objects.published_parts import CounterName, PublishedPart, PublishedParts, SharedCounters
-from extender.cluster.objects.quantities import quantity
+from extender.cluster.objects.quantities import Amount, quantity
 from topology.node.silicon import SLICE_PREFIX
 
 MAX_DEVICES: Final = 512
 """Of a node: if its driver publishes more, no MIG device is allocated there, and no GPU that shares counters."""
+MAX_AMOUNTS: Final = 8192
+"""The same of what all devices of a node take of counters; eight GPUs with 40 MIG devices each have about 4,500."""
 PROFILE: Final = re.compile(r"([1-9]c\.)?[1-9]g\.[0-9]{1,4}gb([+-][a-z.,]{1,16})?")
-_Amounts = Mapping[tuple[str, str], Fraction]
+_Amounts = Mapping[tuple[str, str], Amount]
 """By counter set and counter."""
 _MEMORY_SLICE: Final = re.compile(r"memory-?[sS]lice-?([0-9]|[1-5][0-9]|6[0-3])")
 """As NVIDIA names them among counters and capacities."""
@@ -128,18 +129,25 @@ def consumption(devices: Iterable[Device]) -> Counter[tuple[str, str]]:
     for device in devices:
         for consumed in device.consumes_counters or ():
             for name, amount in (consumed.counters or {}).items():
-                total[consumed.counter_set, name] += quantity(amount.value)  # type: ignore[assignment]
+                total[consumed.counter_set, name] += _amount(amount.value)  # type: ignore[assignment]
     return total
 
 
-def capacity(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], Fraction]:
+def capacity(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], Amount]:
     """Return counter set and counter → what a pool has of it; raises `ValueError` for what cannot be read."""
     sets = (counter_set for item in slices for counter_set in item.spec.shared_counters or ())
     return {
-        (counter_set.name, name): quantity(amount.value)
+        (counter_set.name, name): _amount(amount.value)
         for counter_set in sets
         for name, amount in (counter_set.counters or {}).items()
     }
+
+
+@lru_cache(4096)
+def _amount(text: str | int) -> Amount:
+    """Return an amount of a counter, most of which are whole numbers: these are compared ten times as fast."""
+    amount = quantity(text)
+    return amount.numerator if amount.denominator == 1 else amount
 
 
 def _gpus(node: str, slices: Iterable[ResourceSlice]) -> Iterator[PublishedDevice]:
@@ -183,10 +191,13 @@ def _with_mig_devices(
 ) -> NodeInventory:
     """Return the inventory with MIG devices, and what all devices take of counters; without, where there are too many."""
     parts, devices, unusable = list[PublishedPart](), dict[str, PublishedDevice](), set[str]()
-    capacities, used = dict[CounterName, Fraction](), dict[str, Mapping[CounterName, Fraction]]()
+    capacities, used, amounts_read = dict[CounterName, Amount](), dict[str, Mapping[CounterName, Amount]](), 0
     for newest in pools:
         published = [(item, device) for item in newest for device in item.spec.devices or ()]
-        if len(published) + len(used) > MAX_DEVICES:
+        amounts_read += sum(
+            len(consumed.counters or ()) for _, device in published for consumed in device.consumes_counters or ()
+        )
+        if len(published) + len(used) > MAX_DEVICES or amounts_read > MAX_AMOUNTS:
             return NodeInventory(gpus, excluded | {uuid for uuid, gpu in gpus.items() if gpu.device.consumes_counters})
         name, limits = newest[0].spec.pool.name, _readable_capacity(newest)
         capacities |= {(name, *counter): amount for counter, amount in limits.items()}
@@ -227,6 +238,7 @@ def _resources(device: Device) -> Iterator[str]:
     yield from device.capacity or ()
 
 
+@lru_cache(1024)
 def _memory_slice(name: str) -> int | None:
     match = _MEMORY_SLICE.fullmatch(name)
     return int(match[1]) if match else None
@@ -244,12 +256,12 @@ def _has_counters(device: Device, amounts: _Amounts | None, limits: _Amounts) ->
 
 
 def _readable_consumption(device: Device) -> _Amounts | None:
-    amounts = dict[tuple[str, str], Fraction]()
+    amounts = dict[tuple[str, str], Amount]()
     try:
         for consumed in device.consumes_counters or ():
             for name, amount in (consumed.counters or {}).items():
                 counter = consumed.counter_set, name
-                amounts[counter] = amounts.get(counter, 0) + quantity(amount.value)
+                amounts[counter] = amounts.get(counter, 0) + _amount(amount.value)
     except ValueError:
         return None
     return amounts
@@ -268,7 +280,7 @@ def _out_of_counters(slices: Sequence[ResourceSlice]) -> set[str]:
     counted = [(device.gpu, device) for device in devices if device.consumes_counters and device.gpu]
     try:
         limits, used = capacity(slices), consumption(device for _, device in counted)
-        short = {counter for counter, amount in used.items() if amount > limits.get(counter, Fraction(0))}
+        short = {counter for counter, amount in used.items() if amount > limits.get(counter, 0)}
         return {gpu for gpu, device in counted if consumption([device]).keys() & short}
     except ValueError:
         return {gpu for gpu, _ in counted}

@@ -13,7 +13,7 @@ import pytest
 from extender.cluster.objects.devices import DRIVER
 from extender.features.dra.allocation import allocate
 from extender.features.dra.claim_spec import MIG_CLASS, OUR_CLASS, DeviceClass
-from extender.features.dra.inventory import MAX_DEVICES, DeviceId, NodeInventory, read_inventory
+from extender.features.dra.inventory import MAX_AMOUNTS, MAX_DEVICES, DeviceId, NodeInventory, read_inventory
 from extender.features.dra.profiles import selector_of
 from extender.features.dra.requests import DeviceDemand, is_ours, read_demands
 from extender.features.dra.selectors import Selectors
@@ -88,6 +88,16 @@ def test_what_cannot_be_allocated_alone_and_at_once_is_given_to_nobody(change: J
 def test_too_many_devices_of_a_node_are_not_told_apart() -> None:
     """No GPU that shares counters is allocated then."""
     slices = partitioned(NODE, [f"GPU-{number}" for number in range(MAX_DEVICES // 13 + 1)])
+    read = inventory(*slices)
+    assert not read.parts.parts and not [*read.allocatable()]
+
+
+def test_too_many_amounts_of_counters_are_not_counted() -> None:
+    """Each node is read again with each change of a slice."""
+    slices = partitioned(NODE, [f"GPU-{number}" for number in range(8)])
+    counters = {f"counter-{number}": {"value": "1"} for number in range(MAX_AMOUNTS // 104)}
+    for device in [device for item in slices[1:] for device in item["spec"]["devices"]]:
+        device["consumesCounters"].append({"counterSet": "more", "counters": counters})
     read = inventory(*slices)
     assert not read.parts.parts and not [*read.allocatable()]
 
