@@ -147,7 +147,9 @@ class Views:
     def _surroundings(self, cached: KnownNode) -> Surroundings:
         name, gpus = cached.name, cached.payloads.topology.value
         is_offered = cached.node.offers(self._resource)
-        by_claim = not is_offered and self._sources.claims.allocates_on(name)
+        # A device plugin may offer the same MIG devices, and kube-scheduler gives those away without us.
+        is_plugins = is_offered or cached.node.offers_any_of((keys.MIG_PREFIX,))
+        by_claim = not is_plugins and self._sources.claims.allocates_on(name)
         parts = self._sources.claims.parts_of(name) if by_claim else None
         not_owned, observed = self._publishers.not_owned(name), cached.payloads.observed.value
         return Surroundings(

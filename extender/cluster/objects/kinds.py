@@ -251,12 +251,14 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         """Whether a device plugin offers the resource there, to kube-scheduler's eyes."""
         return (self.status.allocatable or {}).get(resource, "0") != "0"
 
+    def offers_any_of(self, beginnings: tuple[str, ...]) -> bool:
+        """Whether a device plugin offers a resource there whose name begins so."""
+        offered = self.status.allocatable or {}
+        return any(name.startswith(beginnings) and amount != "0" for name, amount in offered.items())
+
     def offers_none_of(self, beginnings: tuple[str, ...]) -> bool:
         """Whether the node says what is allocatable, and nothing of it has a name that begins so."""
-        offered = self.status.allocatable
-        return offered is not None and not any(
-            name.startswith(beginnings) and amount != "0" for name, amount in offered.items()
-        )
+        return self.status.allocatable is not None and not self.offers_any_of(beginnings)
 
 
 def bare(node: Node) -> Node:

@@ -72,6 +72,18 @@ def test_the_node_is_open_for_one_kind_of_pods(by_claim: bool) -> None:
     assert by_dra.by_claim and not by_dra.plugin_chooses
 
 
+@pytest.mark.parametrize(("offered", "by_claim"), [("7", False), ("0", True)])
+def test_where_a_device_plugin_offers_mig_devices_none_is_given_by_claims(offered: str, by_claim: bool) -> None:
+    """They may be the same; a kubelet goes on to name what a plugin has offered, with none of it."""
+    state = published()
+    before = node(status=OBSERVED, version=2)
+    allocatable = {keys.GPU_RESOURCE: "0", keys.MIG_PREFIX + "1g.5gb": offered}
+    state.nodes.changed(replace(before, status=replace(before.status, allocatable=allocatable)))
+    view = state.views["n1"]
+    assert view.by_claim == by_claim
+    assert isinstance(view.decide_for("p", GpuRequest(1, by_claim=True)), Placement if by_claim else Rejection)
+
+
 def test_free_is_what_no_claim_of_any_class_holds() -> None:
     state = published(read_claim(allocated("theirs", "n1", "gpu-1")), made_for("p", allocated(OURS, "n1", "gpu-2")))
     assert free(state) == (0, 3, 4, 5, 6, 7)
