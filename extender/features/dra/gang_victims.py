@@ -8,13 +8,15 @@ single ones, the most important first. A choice of fewer pods may exist.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from extender.cluster.caches.budgets import BudgetsOfPods
-from extender.cluster.node_view import NodeView
+from extender.cluster.candidates.holds import Held
+from extender.cluster.node_view import NodeView, Owner
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.state import ClusterState
 from extender.features.dra.demands import Demands
@@ -22,10 +24,10 @@ from extender.features.dra.victims import (
     DeviceVictims,
     NoVictims,
     comes_before,
+    demand_of,
     fits_without,
     freed,
     is_leaving,
-    leaving_from,
     may_end,
     refusal_for,
     with_consumers,
@@ -33,10 +35,11 @@ from extender.features.dra.victims import (
 from extender.kit.clock import Instant
 from extender.planning.gangs import Places, has_room, place_unit
 from extender.planning.leaving import Leaving, after
-from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.planned_nodes import HostDemand, PlannedNodes
 from extender.planning.queue import PlacesOfUnits
 from extender.planning.units import Assignment, Unit
 from topology.effort import Search
+from topology.request.gpu_request import GpuRequest
 
 MOST_VICTIMS: Final = 64
 """Pods in the way of a gang. The search tries of each whether it can stay."""
@@ -56,7 +59,9 @@ class _Together:
     pods: tuple[GpuPod, ...]
     priority: int
     """The highest of theirs."""
-    gives_back: Leaving
+    keeps: int
+    """What they keep from being free, as a mask; others may keep a part of it, too."""
+    demand: HostDemand
 
     @property
     def uids(self) -> set[str]:
@@ -68,17 +73,29 @@ class _Node:
     """A node where victims may help, or pods that are ending."""
 
     view: NodeView
+    taken: Mapping[Owner, int]
+    """What each pod there keeps from being free."""
     ending: tuple[str, ...]
-    gives_back: Leaving
-    """What the ending pods do."""
+    demand: HostDemand
+    """Of the ending pods."""
     together: tuple[_Together, ...]
 
-    def capacity(self, priority: int) -> int:
-        """Return how many GPUs are free without pods up to a priority."""
-        free = self.view.shape.free | self.gives_back.held.gpus
-        for victims in self.together:
-            free |= victims.gives_back.held.gpus if victims.priority <= priority else 0
-        return free.bit_count()
+    def without(self, victims: Iterable[_Together]) -> Leaving:
+        """Return what the node gets back once these are gone, and all that are ending.
+
+        A GPU of which several pods have MIG devices is free without all of them, and not sooner.
+        """
+        gone, demand = {*self.ending}, self.demand
+        for together in victims:
+            gone |= together.uids
+            demand += together.demand
+        return Leaving(self.view.name, Held(freed(self.view, gone, self.taken)), demand)
+
+    def capacity(self, request: GpuRequest, priority: int) -> int:
+        """Return how many devices that a pod requests are free without pods up to a priority."""
+        gives_back = self.without(together for together in self.together if together.priority <= priority)
+        free = self.view.shape.free | gives_back.held.gpus
+        return (free & self.view.shape.devices_for(request)).bit_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +148,7 @@ class GangVictimSearch:
             if view.name not in places or not view.by_claim or view.shape.closed:
                 continue
             ending = tuple(held.pod.uid for held in view.holdings if is_leaving(held.pod, self.now))
+            taken = view.taken()
             together = dict[frozenset[str], _Together]()
             for held in view.holdings:
                 if priority_of(held.pod.pod) >= self.unit.priority:
@@ -139,24 +157,27 @@ class GangVictimSearch:
                 refusal = self._refusal(held.pod, budgets)
                 why = refusal or why
                 if not refusal and may_end(self.state, self.demands, held.pod, self.unit.priority):
-                    victims = self._together(view, held.pod)
+                    victims = self._together(view, taken, held.pod)
                     if peers.isdisjoint(victims.uids):  # without one of its own pods the gang would be incomplete
                         together[frozenset(victims.uids)] = victims
             gone = {*ending, *(uid for victims in together.values() for uid in victims.uids)}
             if not gone:
                 continue
-            free = view.shape.free | freed(view, gone)
+            free = view.shape.free | freed(view, gone, taken)
             uid, alternative = first.pod.metadata.uid, first.request.alternative
             while (suits := self.demands.fits_on(uid, view, free, alternative)) is None:
                 yield  # the next look gets further
             if suits:
-                nodes.append(_Node(view, ending, leaving_from(self.state, view, ending), tuple(together.values())))
+                demand = demand_of(self.state, view, ending)
+                nodes.append(_Node(view, taken, ending, demand, tuple(together.values())))
         return nodes, why
 
-    def _together(self, view: NodeView, pod: GpuPod) -> _Together:
+    def _together(self, view: NodeView, taken: Mapping[Owner, int], pod: GpuPod) -> _Together:
         pods = with_consumers(self.state, self.demands, (pod,))
-        gives_back = leaving_from(self.state, view, (pod.uid for pod in pods))
-        return _Together(view.name, pods, max(priority_of(pod.pod) for pod in pods), gives_back)
+        uids = [pod.uid for pod in pods]
+        keeps = reduce(or_, (taken.get(uid, 0) for uid in uids), 0)
+        priority = max(priority_of(pod.pod) for pod in pods)
+        return _Together(view.name, pods, priority, keeps, demand_of(self.state, view, uids))
 
     def _refusal(self, pod: GpuPod, budgets: BudgetsOfPods) -> NoVictims | None:
         """Return why a pod may not be evicted, or one that uses its claims."""
@@ -182,7 +203,7 @@ class GangVictimSearch:
 
     def _among(self, places: Places, nodes: Sequence[_Node]) -> Search[DeviceVictims | NoVictims]:
         """Return the victims on these nodes."""
-        if targets := (yield from self._room(places, nodes, ())):
+        if targets := (yield from self._room(places, nodes, lambda _: False)):
             ending = _ending(nodes, targets)
             is_first = all(comes_before(self.state, self.unit.priority, uid) for uid in ending)
             return DeviceVictims(self.unit, targets, (), ending) if is_first else NoVictims.ENDING
@@ -193,7 +214,7 @@ class GangVictimSearch:
         if len(in_the_way) > MOST_VICTIMS:
             return NoVictims.TOO_MANY
         victims = yield from self._without_spared(places, nodes, in_the_way)
-        targets = yield from self._room(places, nodes, victims)
+        targets = yield from self._room(places, nodes, frozenset(victims).__contains__)
         ending = _ending(nodes, targets)
         pods = {pod.uid: pod for together in victims for pod in together.pods}
         fits = fits_without(self.state, self.demands, self.nodes, targets, {*ending, *pods})
@@ -202,11 +223,17 @@ class GangVictimSearch:
         return DeviceVictims(self.unit, targets, tuple(pods.values()), ending)
 
     def _room(
-        self, places: Places, nodes: Iterable[_Node], victims: Iterable[_Together]
+        self, places: Places, nodes: Iterable[_Node], ends: Callable[[_Together], bool]
     ) -> Search[tuple[Assignment, ...]]:
-        """Return where the gang goes once these pods and all that are ending are gone; empty: it does not fit."""
-        ending = (node.gives_back for node in nodes if node.ending)
-        later = yield from after(self.nodes, chain(ending, (together.gives_back for together in victims)))
+        """Return where the gang goes once pods end, and those that are ending are gone; empty: it does not fit."""
+        leaving = list[Leaving]()
+        for number, node in enumerate(nodes):
+            if number % CAPACITIES_AT_ONCE == CAPACITIES_AT_ONCE - 1:
+                yield
+            victims = [together for together in node.together if ends(together)]
+            if victims or node.ending:
+                leaving.append(node.without(victims))
+        later = yield from after(self.nodes, leaving)
         return (yield from place_unit(later, places, self.unit, enters=True))
 
     def _least_priority(self, places: Places, nodes: Sequence[_Node]) -> Search[int | None]:
@@ -215,7 +242,7 @@ class GangVictimSearch:
         low, high = 0, len(levels)
         while low < high:
             middle = (low + high) // 2 if high < len(levels) else high - 1  # all of them first
-            if (yield from self._room(places, nodes, _up_to(nodes, levels[middle]))):
+            if (yield from self._room(places, nodes, _up_to(levels[middle]))):
                 high = middle
             elif high == len(levels):
                 return None
@@ -232,22 +259,24 @@ class GangVictimSearch:
         for number, node in enumerate(nodes):
             if number % CAPACITIES_AT_ONCE == CAPACITIES_AT_ONCE - 1:
                 yield
-            ranks.append((-node.capacity(up_to), len(node.together), node.view.name))
+            ranks.append((-node.capacity(self.unit.members[0].request, up_to), len(node.together), node.view.name))
         largest = [node for _, node in sorted(zip(ranks, nodes, strict=True), key=lambda pair: pair[0])]
         yield
         low, high = 0, len(largest)
-        targets = yield from self._room(places, nodes, _up_to(nodes, up_to))
+        targets = yield from self._room(places, nodes, _up_to(up_to))
         while low + 1 < high:
             middle = (low + high) // 2
-            fewer = yield from self._room(places, nodes, _up_to(largest[:middle], up_to))
+            some = frozenset(node.view.name for node in largest[:middle])
+            fewer = yield from self._room(places, nodes, _up_to(up_to, some))
             targets, low, high = (fewer, low, middle) if fewer else (targets, middle, high)
         taken = Counter[str]()
         for target in targets:
             taken[target.node] |= target.gpus
-        victims = [together for together in _up_to(largest[:high], up_to) if together.node in taken]
+        on_nodes = (together for node in largest[:high] if node.view.name in taken for together in node.together)
+        victims = [*filter(_up_to(up_to), on_nodes)]
         if len(victims) <= MOST_VICTIMS:
             return victims
-        return [together for together in victims if together.gives_back.held.gpus & taken[together.node]]
+        return [together for together in victims if together.keeps & taken[together.node]]
 
     def _without_spared(
         self, places: Places, nodes: Sequence[_Node], victims: list[_Together]
@@ -257,16 +286,17 @@ class GangVictimSearch:
         for together in victims:
             by_node.setdefault(together.node, []).append(together)
         dearest = sorted(by_node.values(), key=lambda some: (-max(each.priority for each in some), -len(some)))
-        alone = sorted(victims, key=lambda each: (-each.priority, each.gives_back.held.gpus.bit_count()))
+        alone = sorted(victims, key=lambda each: (-each.priority, each.keeps.bit_count()))
         for some in (*(dearest if len(dearest) > 1 else ()), *([each] for each in alone)):
             rest = [together for together in victims if together not in some]
-            if len(rest) < len(victims) and (yield from self._room(places, nodes, rest)):
+            if len(rest) < len(victims) and (yield from self._room(places, nodes, frozenset(rest).__contains__)):
                 victims = rest
         return victims
 
 
-def _up_to(nodes: Iterable[_Node], priority: int) -> Iterator[_Together]:
-    return (together for node in nodes for together in node.together if together.priority <= priority)
+def _up_to(priority: int, names: Container[str] | None = None) -> Callable[[_Together], bool]:
+    """Return whether pods end up to a priority, of all nodes or of some."""
+    return lambda together: together.priority <= priority and (names is None or together.node in names)
 
 
 def _ending(nodes: Iterable[_Node], targets: Iterable[Assignment]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Nodes are searched that promise the cheapest victims. All of a pod's victims are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import nsmallest
@@ -15,7 +15,7 @@ from typing import Final
 
 from extender.cluster.caches.budgets import BudgetsOfPods
 from extender.cluster.candidates.holds import Held
-from extender.cluster.node_view import NodeView
+from extender.cluster.node_view import NodeView, Owner
 from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, priority_of
 from extender.cluster.ownership.standing import Standing
@@ -161,15 +161,19 @@ class VictimSearch:
         return False
 
     def _node(self, view: NodeView, leaving: tuple[str, ...]) -> _Node | None:
-        """Return a node where enough GPUs are held by pods of lower priority, by count; `None` where too few are."""
-        free = view.shape.free & view.shape.devices_for(self.waiting.request)
-        lacking = self.waiting.gpus - free.bit_count()
+        """Return a node where pods of lower priority keep enough devices from being free, by count; `None`: they keep too few.
+
+        Whoever has a GPU keeps all MIG devices of it.
+        """
+        wanted, taken = view.shape.devices_for(self.waiting.request), view.taken()
+        lacking = self.waiting.gpus - (view.shape.free & wanted).bit_count()
         lower = list[tuple[int, int]]()
         for held in view.holdings:
+            kept = (taken[held.pod.uid] & wanted).bit_count()
             if held.pod.uid in leaving:
-                lacking -= len(held.gpus)
+                lacking -= kept
             elif (priority := priority_of(held.pod.pod)) < self.own:
-                lower.append((priority, -len(held.gpus)))
+                lower.append((priority, -kept))
         for count, (priority, gpus) in enumerate(sorted(lower), start=1):
             lacking += gpus
             if lacking <= 0:
@@ -239,10 +243,13 @@ def consumers_of(demands: Demands, pod: GpuPod) -> frozenset[str]:
     return frozenset(users) - {pod.uid}
 
 
-def freed(view: NodeView, gone: Iterable[str]) -> int:
-    """Return the GPUs that are free without these pods, as a mask; sick ones are not."""
+def freed(view: NodeView, gone: Iterable[str], taken: Mapping[Owner, int] | None = None) -> int:
+    """Return the GPUs that are free without these pods, as a mask; sick ones are not.
+
+    Callers with many choices of pods give what is `taken` there.
+    """
     gone, freed_by, kept = {*gone}, 0, 0
-    for owner, mask in view.taken().items():
+    for owner, mask in (view.taken() if taken is None else taken).items():
         if owner in gone:
             freed_by |= mask
         else:
@@ -294,9 +301,13 @@ def with_consumers(state: ClusterState, demands: Demands, pods: Iterable[GpuPod]
 def leaving_from(state: ClusterState, view: NodeView, gone: Iterable[str]) -> Leaving:
     """Return what a node gets back when these pods are gone, as far as they are there."""
     gone = [*gone]
-    staying = (pod for uid in gone if (pod := state.pods.get(uid)) and pod.node == view.name and not pod.ended)
-    demand = sum((HostDemand.of(pod.pod) for pod in staying), NO_DEMAND)
-    return Leaving(view.name, Held(freed(view, gone)), demand)
+    return Leaving(view.name, Held(freed(view, gone)), demand_of(state, view, gone))
+
+
+def demand_of(state: ClusterState, view: NodeView, gone: Iterable[str]) -> HostDemand:
+    """Return what these pods have of a node besides GPUs, as far as they are there."""
+    running = (pod for uid in gone if (pod := state.pods.get(uid)) and pod.node == view.name and not pod.ended)
+    return sum((HostDemand.of(pod.pod) for pod in running), NO_DEMAND)
 
 
 def fits_without(

@@ -114,6 +114,40 @@ def test_a_pod_of_higher_priority_gets_mig_devices_or_their_gpu(profile: str, co
     assert victim in site.evicted and "kept" not in site.evicted
 
 
+def test_a_pod_with_a_whole_gpu_ends_for_its_mig_devices() -> None:
+    """It keeps seven of them, though it has one GPU."""
+    site = PreemptionSite(1, partitioned)
+    site.running("seven", 7, priority=200)
+    site.running("low", 1, priority=-1)
+    site.create("high", 4, profile="1g.5gb", priority=100)
+    site.settle()
+    assert site.evicted == ["low"] and site.node_of("high")
+
+
+def test_all_pods_with_parts_of_a_gpu_end_for_a_gang() -> None:
+    """Its GPU is free without the last of them; the pod with parts of another one stays."""
+    site = PreemptionSite(1, partitioned)
+    site.running("five", 5, priority=200)
+    site.running("kept", 2, profile="3g.20gb", priority=200)
+    for name in ("a", "b"):
+        site.running(name, 1, profile="3g.20gb", priority=-1)
+    site.running("c", 1, priority=-1)
+    site.gang("gang", 2, 1)
+    site.settle(8)
+    assert sorted(site.evicted) == ["a", "b", "c"] and site.node_of("gang-0") and site.node_of("gang-1")
+
+
+def test_a_gang_gets_mig_devices_of_the_gpus_of_others() -> None:
+    """One GPU is enough for all members, so one pod ends."""
+    site = PreemptionSite(1, partitioned)
+    site.running("six", 6, priority=200)
+    for name in ("a", "b"):
+        site.running(name, 1, priority=-1)
+    site.gang("gang", 2, 3, profile="1g.5gb")
+    site.settle(8)
+    assert len(site.evicted) == 1 and site.node_of("gang-0") and site.node_of("gang-1")
+
+
 def one_gpu(node: str, uuids: Sequence[str]) -> list[Json]:
     """Publish a single GPU, whole and in parts."""
     return partitioned(node, uuids[:1])
