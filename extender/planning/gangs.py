@@ -95,6 +95,7 @@ class _Attempt:
         for name, location in places.items():
             by_location.setdefault(location, []).append(name)
         while rest and by_location:
+            yield from self._nodes.prepare(rest[0].request, enters=self._enters, counts=True)
             allowed = self._next_locations(rest, placed, by_location, places)
             yield
             if not allowed:

@@ -25,6 +25,8 @@ LOOKED_AT: Final = 500
 """Nodes, best first, before a pod is left to kube-scheduler, which looks at all of them side by side."""
 FILED_AT_ONCE: Final = 64
 """Nodes, in one step: about a millisecond."""
+PREPARE_STEPS: Final = 10_000
+"""Of decisions on these, in one step: about 5 ms."""
 FEW: Final = 256
 """Nodes that are sorted for a pod, and not looked for among all."""
 
@@ -148,15 +150,24 @@ class PlannedNodes:
             enters: Whether it may have GPUs that are kept.
 
         """
+        yield from self.prepare(request, enters=enters)
         while (place := self._place(pod, request, avoided, among, enters=enters)) is _Look.NOT_YET:
             yield
         return place
+
+    def prepare(self, request: GpuRequest, *, enters: bool, counts: bool = False) -> Search[None]:
+        """Decide on the nodes that are filed here, in steps; `counts`: count how many such pods fit there, too."""
+        while not self._filed(enters=enters).prepare(request, PREPARE_STEPS, counts=counts):
+            yield
+
+    def _filed(self, *, enters: bool) -> ShapeIndex:
+        return self._touched if enters or not self._kept else self._beside_kept
 
     def _place(
         self, pod: Pod, request: GpuRequest, avoided: Collection[str], among: frozenset[str] | None, *, enters: bool
     ) -> tuple[str, Placement] | Literal[_Look.NOT_YET] | None:
         demand = HostDemand.of(pod)
-        touched = self._touched if enters or not self._kept else self._beside_kept
+        touched = self._filed(enters=enters)
         order, touched_order = self._shapes.order(request, pod.metadata.namespace), touched.order(request)
         best_first = self._best_first(order, touched, touched_order, among)
         for *_, name in islice(best_first, LOOKED_AT):
@@ -201,7 +212,7 @@ class PlannedNodes:
         enters: bool,
     ) -> Counter[Location]:
         """Return how many pods with this request the GPUs of each location could take; CPU and memory are not counted."""
-        touched = self._touched if enters or not self._kept else self._beside_kept
+        touched = self._filed(enters=enters)
         changed = self._changed
         pods = Counter[Location]()
         orders = self._shapes.order(request, namespace), touched.order(request)

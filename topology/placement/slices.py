@@ -8,17 +8,15 @@ that is the fullest GPU. Ties go to fewer doubtful slices, then to the lowest po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from topology.effort import Search
-from topology.node.model import NodeTopology
+from topology.effort import Search, finish
 from topology.node.slices import MEMORY_SLICES, overlaps, parts_of_gpus
 from topology.node.status import MigStrategy
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import ASK_WHO, UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.placement.verdict import ASK_WHO, UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest, NicAffinity
 from topology.request.suitability import outdated, shortage_of_slices, suitable_slices, without_nic
 
@@ -68,9 +66,8 @@ def place_slices(
         unknown,
         plugin_chooses,
     )
-    found = topology_class.recall(_search, *about)
-    assert found is not None, "it takes no step"
-    return found
+    verdict = topology_class.recall(_search, *about)
+    return UNDECIDED if verdict is None else verdict  # other searches may have taken all steps of this call
 
 
 def _refused(topology_class: TopologyClass, strategy: MigStrategy, request: GpuRequest) -> Rejection | None:
@@ -90,8 +87,19 @@ def _refused(topology_class: TopologyClass, strategy: MigStrategy, request: GpuR
 
 
 def _of_profile(topology_class: TopologyClass, request: GpuRequest) -> int:
-    slices = enumerate(topology_class.node.slices)
-    return sum(1 << i for i, each in slices if not request.profile or each.asked_as == request.profile)
+    slices = topology_class.node.slices
+    if not request.profile:
+        return (1 << len(slices)) - 1
+    return finish(topology_class.searched(_profiles)).get(request.profile, 0)
+
+
+def _profiles(topology_class: TopologyClass) -> Search[dict[str, int]]:
+    """Search for the slices of each profile, as masks."""
+    yield from ()
+    masks = dict[str, int]()
+    for i, each in enumerate(topology_class.node.slices):
+        masks[each.asked_as] = masks.get(each.asked_as, 0) | 1 << i
+    return masks
 
 
 def _search(
@@ -104,15 +112,15 @@ def _search(
     unknown: int,
     plugin_chooses: bool,
 ) -> Search[Placement | Rejection]:
-    yield from ()
-    suitable = _suitable(topology_class, request)
+    suitable = yield from topology_class.searched(_suitable, request)
     if isinstance(suitable, Rejection):
         return suitable
     size, name = request.gpus, f"{request.profile or 'MIG'} slices"
     usable, among = (free | must) & suitable, (free | must)
     is_possible = usable.bit_count() >= size + unknown and not must & ~suitable and must.bit_count() <= size
-    parts = _parts(topology_class.node)
-    choice = _least_missed(parts, usable, all_free | must, size, must, doubtful) if is_possible else None
+    choice = None
+    if is_possible:
+        choice = yield from _least_missed(topology_class, usable, all_free | must, size, must, doubtful)
     if choice is None:
         few = f"fewer than {size} {name} are free" if usable else f"none of the {name} is free"
         message = f"too few {name} are free: {UNKNOWN_GPUS}" if unknown else few
@@ -127,14 +135,15 @@ def _search(
         return Rejection(Reason.UNSUITABLE_GPUS, message, remedy="in mode enforce gputopo chooses")
     lost, _, chosen = choice
     if plugin_chooses:
-        lost = _expected(parts, usable, all_free, size)
+        lost = yield from _expected(topology_class, usable, all_free, size)
     gpus = len(topology_class.node)
     score = -topology_class.weights.pods_to_come * lost
     return Placement(tuple(gpus + position for position in chosen), None, None, score, lost)
 
 
-def _suitable(topology_class: TopologyClass, request: GpuRequest) -> int | Rejection:
-    """Return the slices that are as asked for, or what the node lacks for so many."""
+def _suitable(topology_class: TopologyClass, request: GpuRequest) -> Search[int | Rejection]:
+    """Search for the slices that are as asked for, or for what the node lacks for so many."""
+    yield from ()
     node, size, wanted = topology_class.node, request.gpus, _of_profile(topology_class, request)
     if lack := outdated(node, request):
         return Rejection(Reason.DRIVER, lack.message, lack.figures, lack.remedy)
@@ -187,7 +196,10 @@ class _Parts:
         return free & ~reduce(or_, (self.excluded[i] for i in _members(taken)), taken)
 
 
-def _parts(node: NodeTopology) -> _Parts:
+def _parts(topology_class: TopologyClass) -> Search[_Parts]:
+    """Search for what each slice of a class takes: of hundreds that takes milliseconds."""
+    yield from ()
+    node = topology_class.node
     by_gpu: dict[int, int] = {}
     for i, each in enumerate(node.slices):
         by_gpu[each.gpu] = by_gpu.get(each.gpu, 0) | 1 << i
@@ -206,11 +218,18 @@ def _members(mask: int) -> tuple[int, ...]:
     return tuple(members)
 
 
-def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, doubtful: int) -> Choice | None:
-    """Return the best choice of so many, if there is one: GPU by GPU, the best of each number of slices so far."""
+def _least_missed(
+    topology_class: TopologyClass, usable: int, free: int, size: int, must: int, doubtful: int
+) -> Search[Choice | None]:
+    """Search for the best choice of so many, if there is one: GPU by GPU, the best of each number of slices so far.
+
+    Nodes, and choices one after the other, differ in few GPUs, so the ways to take slices of one are remembered.
+    """
+    parts = yield from topology_class.searched(_parts)
     best: dict[int, Choice] = {0: (0.0, 0, ())}
     for mine in parts.by_gpu:
-        ways = [*_ways(parts, usable & mine, free & mine, must & mine, doubtful)]
+        about = usable & mine, free & mine, must & mine, doubtful & usable & mine
+        ways = yield from topology_class.searched(_ways, *about, size)
         reached: dict[int, Choice] = {}
         for before, choice in best.items():
             for way in ways:
@@ -224,15 +243,18 @@ def _least_missed(parts: _Parts, usable: int, free: int, size: int, must: int, d
     return best.get(size)
 
 
-def _ways(parts: _Parts, usable: int, free: int, must: int, doubtful: int) -> Iterator[Choice]:
-    """Yield the best way to take each number of one GPU's slices, few to many."""
-    before, taken, left = parts.size(free), 0, usable
+def _ways(
+    topology_class: TopologyClass, usable: int, free: int, must: int, doubtful: int, most: int
+) -> Search[tuple[Choice, ...]]:
+    """Search for the best way to take each number of one GPU's slices, few to many."""
+    parts = yield from topology_class.searched(_parts)
+    ways, before, taken, left = list[Choice](), parts.size(free), 0, usable
     while True:
         if not must & ~taken:
             lost = before**2 - parts.size(parts.beside(free, taken)) ** 2
-            yield lost, (taken & doubtful).bit_count(), _members(taken)
-        if not left:
-            return
+            ways.append((lost, (taken & doubtful).bit_count(), _members(taken)))
+        if not left or taken.bit_count() == most:
+            return tuple(ways)
         room = parts.beside(free, taken)
 
         def cost(i: int, room: int = room) -> tuple[object, ...]:
@@ -243,8 +265,10 @@ def _ways(parts: _Parts, usable: int, free: int, must: int, doubtful: int) -> It
         left = parts.beside(usable, taken)
 
 
-def _expected(parts: _Parts, usable: int, free: int, size: int) -> float:
-    """Return what is lost on average where any of these slices may be taken."""
-    choices = [_least_missed(parts, 1 << i, free, 1, 0, 0) for i in _members(usable)]
-    lost = [choice[0] for choice in choices if choice]
+def _expected(topology_class: TopologyClass, usable: int, free: int, size: int) -> Search[float]:
+    """Search for what is lost on average where any of these slices may be taken."""
+    lost = list[float]()
+    for i in _members(usable):
+        choice = yield from _least_missed(topology_class, 1 << i, free, 1, 0, 0)
+        lost += [choice[0]] if choice else []
     return size * sum(lost) / len(lost)
