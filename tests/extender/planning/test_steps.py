@@ -10,10 +10,12 @@ import pytest
 from extender.cluster import node_view
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.shape import Shape
+from extender.cluster.candidates.shape_index import SHAPE_STEPS
 from extender.features.queue.running import LOOKED_AT_ONCE, running_pods
 from extender.planning import moves
 from extender.planning.moves import GROUPED_AT_ONCE, MOST_MOVES_FOR_GANG, MovablePod, plan_moves
-from extender.planning.planned_nodes import FILED_AT_ONCE
+from extender.planning.planned_nodes import FILED_AT_ONCE, PREPARE_STEPS, PlannedNodes
+from extender.planning.queue import NodesOfCluster
 from extender.planning.reservations import ADDED_AT_ONCE, Running, reserve
 from extender.planning.units import PendingPod
 from tests.extender.builders import at, cluster, gpus, node, pod
@@ -37,6 +39,15 @@ def test_a_step_gives_back_what_pods_hold_on_few_nodes(monkeypatch: pytest.Monke
     for _ in planned_nodes(state).later(dict.fromkeys(state.views, Held(0b1))):
         step += 1
     assert (calls[0], max(calls.values()), calls.total()) == (0, FILED_AT_ONCE, 3 * FILED_AT_ONCE)
+
+
+def test_what_is_left_of_planned_nodes_is_decided_on_in_steps() -> None:
+    """Something else of each of them."""
+    count, request = PREPARE_STEPS // SHAPE_STEPS + 1, GpuRequest(1)
+    state = cluster(*(node(f"n{number}") for number in range(count)))
+    planned = PlannedNodes(NodesOfCluster(state), {name: Held(number) for number, name in enumerate(state.views, 1)})
+    assert len([*planned.prepare(request, enters=True)]) == 1
+    assert not [*planned.prepare(request, enters=True)]
 
 
 def test_what_many_pods_give_back_is_put_in_order_and_added_up_in_steps() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topology.effort import Effort
 from topology.formats.catalog import machine
 from topology.node.links import Affinity
 from topology.node.model import NodeTopology
@@ -16,7 +17,7 @@ from topology.node.slices import Slice
 from topology.node.status import MigStrategy
 from topology.placement.decide import Decision, Situation, decide
 from topology.placement.topology_class import TopologyClass
-from topology.placement.verdict import UNKNOWN_GPUS, Placement, Reason, Rejection
+from topology.placement.verdict import UNDECIDED, UNKNOWN_GPUS, Placement, Reason, Rejection
 from topology.request.gpu_request import GpuRequest
 
 GPUS = 8
@@ -260,3 +261,25 @@ def test_a_pod_gets_no_two_slices_that_overlap() -> None:
     assert isinstance(ask(node, 0b11, "1g.10gb"), Placement)
     refused = ask(node, 0b11, "1g.10gb", count=2)
     assert isinstance(refused, Rejection) and refused.reason is Reason.TOO_FEW_FREE
+
+
+def test_choices_that_differ_in_one_gpu_are_worked_out_for_that_one_alone() -> None:
+    """Thousands of nodes do, and so do plans for one pod after another."""
+    node = offered(*range(GPUS))
+    topology_class, every = TopologyClass(node), (1 << len(node.devices)) - 1
+    request = GpuRequest(3, profile="1g.10gb")
+    decide(Situation(topology_class, every, mig=MigStrategy.MIXED), request)
+    before = topology_class.news
+    for taken in (node.devices[-1], node.devices[-2]):
+        free = every & ~topology_class.excluding(mask(node, taken))
+        assert isinstance(decide(Situation(topology_class, free, mig=MigStrategy.MIXED), request), Placement)
+    assert topology_class.news == before + 4, "two choices, each with the ways of one GPU"
+
+
+def test_without_steps_left_in_a_call_slices_are_undecided() -> None:
+    """Searches on other machines may have taken all."""
+    effort, node = Effort(), offered(0)
+    topology_class = TopologyClass(node, effort=effort)
+    with effort.bounded(0):
+        situation = Situation(topology_class, (1 << len(node.devices)) - 1, mig=MigStrategy.MIXED)
+        assert decide(situation, GpuRequest(1, profile="1g.10gb")) is UNDECIDED

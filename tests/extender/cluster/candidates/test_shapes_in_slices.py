@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.candidates.shape import Shape
-from extender.cluster.candidates.shape_index import SHAPE_STEPS, Order, ShapeIndex
+from extender.cluster.candidates.shape_index import SHAPE_STEPS, SLICES_STEPS, Order, ShapeIndex
 from tests.extender.cluster.candidates.test_shape_index import CLASSES, NAMES, REQUEST, SHARE, naive_order, shapes
 from tests.security.worst_topology import random_topology
 from topology.effort import Allowance, Effort
 from topology.node.alignment import Policy, TopologyManager
+from topology.node.slices import Slice
+from topology.node.status import MigStrategy
 from topology.placement.decide import Decision
 from topology.placement.shares import NO_SHARES, SharedGpu, Shares
 from topology.placement.topology_class import TopologyClass
@@ -165,3 +167,15 @@ def test_shapes_that_are_still_to_be_decided_on_survive_that_others_are_forgotte
         index.put("restless", Shape(CLASSES[1], 0b1111, f"reason {number}"))
     found = [name for *_, name in index.order(REQUEST).best_first(frozenset({"n3", "n48", "n12"}))]
     assert sorted(found) == ["n12", "n3", "n48"]
+
+
+def test_a_slice_decides_on_fewer_shapes_with_mig_devices() -> None:
+    """These are chosen without a pause."""
+    part = Slice(0, "slice 0", "1g.10gb", 1 << 33, 0, 1, 0, 0, on_demand=True)
+    plain, cut = CLASSES[1], TopologyClass(replace(CLASSES[1].node, slices=(part,)))
+    for topology_class, calls in ((plain, 1), (cut, 10)):
+        index, request = ShapeIndex(), GpuRequest(1, profile="9g.90gb")
+        for free in range(1, 11):
+            index.put(f"n{free}", Shape(topology_class, free, mig=MigStrategy.MIXED))
+        ready = [index.prepare(request, SLICES_STEPS) for _ in range(calls)]
+        assert ready == [False] * (calls - 1) + [True]
