@@ -28,7 +28,8 @@ RELEASES = [command for command in COMMANDS if command.line.startswith(("helm in
 def named(text: str) -> list[str]:
     """Return what a page calls a value: in backticks, and in a section of the chart's values; `.*` stands for all below."""
     quoted = re.findall(r"`([a-z][\w.-]*?)(?:[:=] ?[^`]*|\.\*|\.)?`", text)
-    return [path for path in quoted if "." in path and path.partition(".")[0] in SECTIONS]
+    values = [path for path in quoted if "." in path and path.partition(".")[0] in SECTIONS]
+    return [path for path in values if not path.endswith(".gputopo.dev")]  # DeviceClasses
 
 
 def exists(path: str) -> bool:
