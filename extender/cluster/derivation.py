@@ -78,7 +78,8 @@ def derive(
     exhausted = 0
     if surroundings.parts is not None:
         closed |= mask_of(devices, surroundings.parts.unusable)
-        exhausted = mask_of(devices, surroundings.parts.counters.exhausted_beside({*dra.held, *claimed}))
+        used = {*dra.held, *dra.unexplained, *taken, *claimed}
+        exhausted = mask_of(devices, surroundings.parts.counters.exhausted_beside(used))
     fit = (1 << len(devices)) - 1 & ~(mask_of(devices, foreign) | closed | unfit_devices(payloads))
     across = excluded_across(devices, silicon, taken | claimed)
     blindly = 0

@@ -132,6 +132,18 @@ def test_the_agent_tells_who_has_which_mig_device() -> None:
     assert taken(state) == {SMALL, LARGE, WHOLE[0], OTHER} and view.dra.unexplained.keys() == {OTHER}
 
 
+def test_counters_of_a_device_that_is_used_without_a_claim_are_not_given_again() -> None:
+    """Its container has them, though nothing holds them."""
+    counter = ("n1", "gpu-0", "decoders")
+    used = {SMALL: {counter: Fraction(1)}, OTHER: {counter: Fraction(1)}, LARGE: {counter: Fraction(1)}}
+    exist = tuple(replace(part, on_demand=False) for part in parts().parts)
+    state = published(offered=PublishedParts(exist, SharedCounters({counter: Fraction(2)}, used)))
+    reported(state, user("stray", "gone", "mig-1g-0"))
+    assert taken(state) == {SMALL, WHOLE[0]}
+    reported(state, user("stray", "gone", "mig-1g-0"), user("other", "gone", "mig-3g-0"))
+    assert taken(state) == {SMALL, LARGE, OTHER, WHOLE[0]}
+
+
 def test_what_is_planned_in_one_round_counts_for_the_next_pods() -> None:
     """Before it is in a ledger, by the same rules."""
     view = published().views["n1"]
