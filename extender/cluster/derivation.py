@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from extender.cluster.caches.resource_claims import NodeDevices
 from extender.cluster.candidates.openness import Surroundings, is_ledger_lost, is_ledger_missing, why_closed
 from extender.cluster.candidates.shape import Shape, in_steps
 from extender.cluster.ledger_room import claims_left
@@ -26,6 +25,7 @@ from extender.cluster.masks import (
 from extender.cluster.node_view import NodeView, plugin_chooses
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.node_devices import NodeDevices
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.conflicts import conflicts_of, hidden_gib, hidden_gpus, hidden_slices
 from extender.cluster.ownership.evidence import Evidence

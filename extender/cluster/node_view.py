@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from extender.cluster.caches.publishers import recorded_gpus
-from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.candidates.holds import NOTHING as NOTHING_HELD
 from extender.cluster.candidates.holds import Held
 from extender.cluster.candidates.shape import Shape
@@ -27,6 +26,7 @@ from extender.cluster.masks import (
 from extender.cluster.objects.gpu_pods import GpuPod
 from extender.cluster.objects.health_signs import Sign
 from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.node_devices import NOTHING, NodeDevices
 from extender.cluster.objects.payloads import NodePayloads
 from extender.cluster.ownership.conflicts import hidden_gib
 from extender.cluster.ownership.holdings import Holding

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from extender.cluster.caches.resource_claims import NOTHING, NodeDevices
 from extender.cluster.objects.health_signs import Sign
 from extender.cluster.objects.kinds import Node
+from extender.cluster.objects.node_devices import NOTHING, NodeDevices
 from extender.cluster.objects.payloads import NO_TOPOLOGY, NOT_UNDERSTOOD, RESTLESS, NodePayloads
 from extender.cluster.objects.published_parts import PublishedParts
 from extender.cluster.ownership.holdings import Holding

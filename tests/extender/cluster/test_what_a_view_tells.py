@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.caches.resource_claims import NodeDevices
 from extender.cluster.candidates.holds import Held
 from extender.cluster.masks import doubtful_devices, unfit_devices
 from extender.cluster.node_view import NodeView
 from extender.cluster.objects.gpu_pods import read_request
 from extender.cluster.objects.kinds import Node, Pod
+from extender.cluster.objects.node_devices import NodeDevices
 from tests.extender.builders import claim, cluster, free, gpus, node, pod, running
 from tests.extender.mig import cut, cut_node
 from tests.extender.shares import SHARE_GIB, saw, share, sharer, sharing_node

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from extender.cluster.caches import resource_claims
-from extender.cluster.caches.resource_claims import NOTHING, ResourceClaims
+from extender.cluster.caches.resource_claims import ResourceClaims
+from extender.cluster.objects.node_devices import NOTHING
 from extender.cluster.objects.versions import Listing
 from tests.dra import Json, allocated, gpu, mig, read_claim, read_slice, resource_slice, vfio, waiting
 from topology.annotations.records import ClaimUser

@@ -26,8 +26,6 @@ from extender.features.dra.allocation import node_selector
 from extender.features.dra.allocations import AllocationOutcome
 from extender.features.dra.claim_spec import (
     MATCHES_NOTHING,
-    MIG_CLASS,
-    OUR_CLASS,
     OUR_CLASSES,
     CelSelector,
     ClassSpec,
@@ -44,6 +42,7 @@ from extender.kubernetes.events import EventRecorder
 from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
 from tests.dra import Publish, read_slice, whole_gpus
+from tests.extender.features.dra.claim_objects import allocation_of, made_for, owner_of, request_for
 from tests.extender.world import Crash, Replica, World
 from topology.annotations import keys
 from topology.formats.catalog import machine
@@ -182,7 +181,7 @@ class ClaimSite:
         pod = self.world.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"], "controller": True}
         for at, count in enumerate(counts):
-            requests = [_request(count, selector, profile)]
+            requests = [request_for(count, selector, profile)]
             metadata = {"name": f"{name}-c{at}", "ownerReferences": [owner]}
             claim = {"metadata": metadata, "spec": {"devices": {"requests": requests, "config": [*config]}}}
             self.world.store.create(CLAIMS, "default", claim)
@@ -191,7 +190,7 @@ class ClaimSite:
 
     def create_claim(self, name: str, count: int) -> None:
         """Create a claim of our class without a template, as a user does."""
-        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [_request(count, "")]}}}
+        claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request_for(count, "")]}}}
         self.world.store.create(CLAIMS, "default", claim)
 
     def create_naming(self, name: str, *claims: str, **more: Any) -> None:
@@ -254,7 +253,7 @@ class ClaimSite:
 
     def requests_met(self) -> dict[str, set[str]]:
         """Return claim → the requests that its results name."""
-        claims = ((claim, _allocation(claim)) for claim in self.world.store.list(CLAIMS).items)
+        claims = ((claim, allocation_of(claim)) for claim in self.world.store.list(CLAIMS).items)
         return {
             claim["metadata"]["name"]: {result["request"] for result in allocation["devices"]["results"]}
             for claim, allocation in claims
@@ -277,8 +276,8 @@ class ClaimSite:
             claims = self._claims_of(pod)
             if pod["spec"].get("schedulingGates") or pod["spec"].get("nodeName") or not claims:
                 continue
-            places = {place["devices"]["results"][0]["pool"] for claim in claims if (place := _allocation(claim))}
-            if not all(map(_allocation, claims)):
+            places = {place["devices"]["results"][0]["pool"] for claim in claims if (place := allocation_of(claim))}
+            if not all(map(allocation_of, claims)):
                 continue
             assert len(places) == 1, "the claims of a pod are on one node"
             (node,) = places
@@ -296,7 +295,7 @@ class ClaimSite:
         """Remove the claims of pods that have ended or are gone, as the controllers do."""
         pods = {pod["metadata"]["uid"] for pod in self.world.store.list(PODS).items}
         for claim in self.world.store.list(CLAIMS).items:
-            if _made_for(claim) and _made_for(claim) not in pods:
+            if made_for(claim) and made_for(claim) not in pods:
                 self.world.store.delete(CLAIMS, "default", claim["metadata"]["name"])
         for pod in self.world.store.list(PODS).items:
             if (pod["status"] or {}).get("phase") == "Succeeded" and pod["spec"].get("nodeName"):
@@ -314,7 +313,7 @@ class ClaimSite:
         named = {claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()}
         claims = self.world.store.list(CLAIMS).items
         uid = pod["metadata"]["uid"]
-        return [claim for claim in claims if _made_for(claim) == uid or claim["metadata"]["name"] in named]
+        return [claim for claim in claims if made_for(claim) == uid or claim["metadata"]["name"] in named]
 
     def _patch_status(self, claim: Object, status: Object) -> None:
         self.world.patch(CLAIMS, claim["metadata"]["name"], {"status": status}, "status")
@@ -323,7 +322,7 @@ class ClaimSite:
         """No device is in two claims of ours, no counter is exceeded, and of each device the ledger names the claim's pod."""
         given: dict[tuple[str, str], str] = {}
         for claim in self.world.store.list(CLAIMS).items:
-            allocation = _allocation(claim) if _owner(claim) else None
+            allocation = allocation_of(claim) if owner_of(claim) else None
             for result in allocation["devices"]["results"] if allocation else ():
                 name, device = claim["metadata"]["name"], (result["pool"], result["device"])
                 assert device not in given, f"{device} is given to {given[device]} and {name}"
@@ -336,7 +335,7 @@ class ClaimSite:
                     for uuid, each in {**inventory.gpus, **inventory.mig_devices}.items()
                     if each.id.name == result["device"]
                 )
-                assert self.world.claims(result["pool"]).get(uuid) == _owner(claim), (
+                assert self.world.claims(result["pool"]).get(uuid) == owner_of(claim), (
                     f"no ledger names {device} of {name}"
                 )
         for pool, inventory in self._inventories.items():
@@ -365,32 +364,6 @@ class ClaimSite:
                 raise Crash
             return NoAnswer(fate)
         return self.world.execute(intent)
-
-
-def _request(counts: int | Sequence[int], selector: str, profile: str = "") -> Object:
-    """Return a request for devices of our classes; of several counts the first counts for which there is room."""
-    every = counts if isinstance(counts, Sequence) else [counts]
-    name = MIG_CLASS if profile else OUR_CLASS
-    selector = f"device.attributes['{DRIVER}'].profile == '{profile}'" if profile else selector
-    ways: list[Object] = [{"deviceClassName": name, "count": count} for count in every]
-    ways[0] |= {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
-    if not isinstance(counts, Sequence):
-        return {"name": "gpus", "exactly": ways[0]}
-    return {"name": "gpus", "firstAvailable": [{"name": f"way-{at}", **way} for at, way in enumerate(ways)]}
-
-
-def _owner(claim: Object) -> str:
-    """Return the pod that a claim is for."""
-    return _made_for(claim) or str((claim["metadata"].get("annotations") or {}).get(keys.CLAIM_POD, ""))
-
-
-def _made_for(claim: Object) -> str:
-    owners = claim["metadata"].get("ownerReferences") or [{"uid": ""}]
-    return str(owners[0]["uid"])
-
-
-def _allocation(claim: Object) -> Any:
-    return (claim.get("status") or {}).get("allocation")
 
 
 def _read(item: Object) -> ResourceClaim:
