@@ -81,7 +81,7 @@ class ClaimReport(Answer):
 
 
 def list_claims(source: StateSource, form: Form, namespace: Namespace = None, everywhere: Everywhere = False) -> None:
-    """List ResourceClaims of gpus.gputopo.dev and mig.gputopo.dev, and their pods. Exit 1 if some wait and nobody plans."""
+    """List ResourceClaims of gputopo and their pods. Exit 1 if some wait and nobody plans."""
     place = source.place
     if not isinstance(place, Kubeconfig):
         fail(f"{source.snapshot_file} does not hold ResourceClaims that wait, as no snapshot does: ask a cluster")
