@@ -33,7 +33,12 @@ def members_of(mask: int) -> tuple[int, ...]:
     >>> members_of(0b1011)
     (0, 1, 3)
     """
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+    members = list[int]()
+    while mask:
+        lowest = mask & -mask
+        members.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return tuple(members)
 
 
 def components(joined: Neighbours, members: int) -> int:

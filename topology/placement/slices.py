@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+from topology.bandwidth.rings import members_of
 from topology.effort import Search, finish
 from topology.node.slices import MEMORY_SLICES, overlaps, parts_of_gpus
 from topology.node.status import MigStrategy
@@ -187,13 +188,13 @@ class _Parts:
 
     def size(self, slices: int) -> float:
         """Return how much of a GPU these of its slices are."""
-        members = _members(slices)
+        members = members_of(slices)
         memory = reduce(or_, (self.memory[i] for i in members), 0)
         return memory.bit_count() / MEMORY_SLICES + sum(self.of_gpu[i] for i in members if not self.memory[i])
 
     def beside(self, free: int, taken: int) -> int:
         """Return which of the free slices are left beside those that are taken."""
-        return free & ~reduce(or_, (self.excluded[i] for i in _members(taken)), taken)
+        return free & ~reduce(or_, (self.excluded[i] for i in members_of(taken)), taken)
 
 
 def _parts(topology_class: TopologyClass) -> Search[_Parts]:
@@ -206,16 +207,6 @@ def _parts(topology_class: TopologyClass) -> Search[_Parts]:
     memory = tuple(each.memory if each.on_demand else 0 for each in node.slices)
     excluded = tuple(sum(1 << j for j in others) for others in overlaps(node.slices))
     return _Parts(tuple(by_gpu.values()), parts_of_gpus(node.slices), excluded, memory)
-
-
-def _members(mask: int) -> tuple[int, ...]:
-    """Return the same as `members_of`, for few of many."""
-    members = list[int]()
-    while mask:
-        lowest = mask & -mask
-        members.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return tuple(members)
 
 
 def _least_missed(
@@ -252,23 +243,23 @@ def _ways(
     while True:
         if not must & ~taken:
             lost = before**2 - parts.size(parts.beside(free, taken)) ** 2
-            ways.append((lost, (taken & doubtful).bit_count(), _members(taken)))
+            ways.append((lost, (taken & doubtful).bit_count(), members_of(taken)))
         if not left or taken.bit_count() == most:
             return tuple(ways)
         room = parts.beside(free, taken)
 
         def cost(i: int, room: int = room) -> tuple[object, ...]:
-            spoilt = sum(parts.of_gpu[j] for j in _members(parts.excluded[i] & room))
+            spoilt = sum(parts.of_gpu[j] for j in members_of(parts.excluded[i] & room))
             return not must >> i & 1, parts.of_gpu[i], round(spoilt, _ROUNDED), doubtful >> i & 1, i
 
-        taken |= 1 << min(_members(left), key=cost)
+        taken |= 1 << min(members_of(left), key=cost)
         left = parts.beside(usable, taken)
 
 
 def _expected(topology_class: TopologyClass, usable: int, free: int, size: int) -> Search[float]:
     """Search for what is lost on average where any of these slices may be taken."""
     lost = list[float]()
-    for i in _members(usable):
+    for i in members_of(usable):
         choice = yield from _least_missed(topology_class, 1 << i, free, 1, 0, 0)
         lost += [choice[0]] if choice else []
     return size * sum(lost) / len(lost)
