@@ -228,13 +228,8 @@ class Allocations:
         devices = self.state.claims.on(node, parts=self.demands.inventory(node).parts)
         own = {claim.name for claim, _ in planned}
         uuids = {gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus}
-        view = self.state.views[node]
-        holders = {
-            claim
-            for held, claims in devices.held.items()
-            if held in uuids or any(uuid in view.silicon.excluded_by((held,)) for uuid in uuids)
-            for claim in claims
-        }
+        excluded = self.state.views[node].silicon.excluded_by(uuids)
+        holders = {claim for held, claims in devices.held.items() if held in excluded for claim in claims}
         return (holders | {claim for claim, _ in devices.unmatched}) - own
 
     def _is_settled(self, uid: str, planned: _Planned) -> bool:
