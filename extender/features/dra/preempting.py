@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from extender.cluster.candidates.holds import Hold, Ranked
 from extender.cluster.objects.constraints import may_go
 from extender.cluster.objects.gpu_pods import GpuPod, may_preempt, owner_of, priority_of
 from extender.cluster.state import ClusterState
@@ -44,24 +42,6 @@ PAUSE: Final = Pauses(5.0, 120.0)
 """Between two searches in vain for pods of one owner."""
 AGAIN: Final = Pauses(600.0, 21_600.0)
 """Between two preemptions for one pod: it had its place, and could not run there for a reason that is not known here."""
-
-
-class PreemptionEnd(StrEnum):
-    """What became of a preemption."""
-
-    SERVED = "served"
-    """The waiting pod has its place, or all pods of the gang theirs."""
-    ELSEWHERE = "elsewhere"
-    """One of them has another place."""
-    GONE = "gone"
-    DEADLINE = "deadline"
-    """The victims have not ended in time."""
-    CHANGED = "changed"
-    """A waiting pod, its place or a victim is not what it was."""
-    REFUSED = "refused"
-    """A victim may not be evicted: a budget, a policy or a missing right."""
-    STOOD_BY = "stood-by"
-    """Another replica plans now."""
 
 
 @dataclass(slots=True)
@@ -104,34 +84,6 @@ class DevicePreemption:
         left = (grace_left_seconds(pod, now) for uid in victims.leaving if (pod := state.pods.get(uid)))
         longest = max((*whole, *left), default=GRACE_SECONDS)
         return cls(victims, now.monotonic + min(max(0.0, longest), MOST_GRACE_SECONDS) + MARGIN_SECONDS)
-
-
-def reserve(state: ClusterState, preemption: DevicePreemption) -> None:
-    """Hold the GPUs for the waiting pods while they are freed."""
-    for target in preemption.targets:
-        ranked = (Ranked(target.node, target.placement),)
-        hold = Hold.of(target.node, target.placement, target.request, preemption.deadline, ranked)
-        state.holds.put(target.pod.metadata.uid, replace(hold, is_firm=True))
-
-
-def withdraw(state: ClusterState, preemption: DevicePreemption, end: PreemptionEnd, now: float) -> None:
-    """Hold nothing more for one that has ended without its place."""
-    for target in preemption.targets:
-        if end is not PreemptionEnd.SERVED and _has_target(state, target, now):
-            state.holds.release(target.pod.metadata.uid)
-
-
-def fate(state: ClusterState, preemption: DevicePreemption, now: float) -> PreemptionEnd | None:
-    """Return what became of a preemption, `None` while it goes on."""
-    ends = {_fate_of(state, target, now) for target in preemption.targets}
-    for end in (PreemptionEnd.GONE, PreemptionEnd.ELSEWHERE):
-        if end in ends:
-            return end
-    if ends == {PreemptionEnd.SERVED}:
-        return PreemptionEnd.SERVED
-    if now >= preemption.deadline:
-        return PreemptionEnd.DEADLINE
-    return PreemptionEnd.CHANGED if PreemptionEnd.CHANGED in ends else None
 
 
 def still_to_evict(state: ClusterState, preemption: DevicePreemption) -> list[GpuPod]:
@@ -246,20 +198,6 @@ class PreemptionTurns:
         is_alone = context.group is None or (context.group.size or 1) <= 1
         wanted = PendingPod(pod.pod, context.request, (), context.fallbacks, context.accepted_devices)
         return Unit.alone(wanted) if is_alone and not context.away(self.state) else None
-
-
-def _fate_of(state: ClusterState, target: Assignment, now: float) -> PreemptionEnd | None:
-    """Return what became of a waiting pod, `None` while its target is held for it."""
-    pod = state.pods.get(target.pod.metadata.uid)
-    if pod is None or not pod.is_alive:
-        return PreemptionEnd.GONE
-    if places := {pod.node or pod.directed_to} - {None} or {*state.claimed_on(pod.uid)}:
-        return PreemptionEnd.SERVED if places == {target.node} else PreemptionEnd.ELSEWHERE
-    return None if pod.awaits_plan and _has_target(state, target, now) else PreemptionEnd.CHANGED
-
-
-def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
-    return state.holds.own(target.pod.metadata.uid, target.node, now) == target.gpus
 
 
 def _starts_with(state: ClusterState, unit: Unit, preemption: DevicePreemption) -> bool:

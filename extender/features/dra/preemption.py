@@ -22,13 +22,9 @@ from extender.features.dra.demands import Demands
 from extender.features.dra.gang_victims import GangVictimSearch
 from extender.features.dra.preempting import (
     DevicePreemption,
-    PreemptionEnd,
     PreemptionTurns,
-    fate,
     is_unchanged,
-    reserve,
     still_to_evict,
-    withdraw,
 )
 from extender.features.dra.victims import DeviceVictims, NoVictims, VictimSearch, fits_without
 from extender.kit.clock import Clock, Instant
@@ -39,6 +35,7 @@ from extender.kubernetes.events import EventRecorder, PodName
 from extender.kubernetes.eviction import EvictionOutcome, evict
 from extender.kubernetes.rest import Send
 from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.promises import PromiseEnd, fate, promise, take_back
 from extender.planning.queue import nodes_without
 from extender.planning.units import Unit
 from extender.telemetry.metrics import Metrics
@@ -102,10 +99,10 @@ class Preemptions:
             return
         if not self.queue.is_here():
             for preemption in [*self.under_way.values()]:
-                self._end(preemption, PreemptionEnd.STOOD_BY)
+                self._end(preemption, PromiseEnd.STOOD_BY)
             return
         for preemption in [*self.under_way.values()]:
-            if end := fate(self.state, preemption, self.clock().monotonic):
+            if end := fate(self.state, preemption.targets, preemption.deadline, self.clock().monotonic):
                 self._end(preemption, end)
             elif self.clock().monotonic >= preemption.not_before:
                 await self._go_on(preemption)
@@ -143,7 +140,7 @@ class Preemptions:
         if not (await self._holds_still(preemption) and self._may_reserve(preemption)):
             self.turns.in_vain(unit.members[0].pod.metadata.uid, self.clock().monotonic)
             return  # the cluster has changed since the search began
-        reserve(self.state, preemption)
+        promise(self.state, preemption.targets, preemption.deadline)
         self.under_way[unit.key] = preemption
         for uid in preemption.uids:
             self._why_none.pop(uid)
@@ -157,7 +154,7 @@ class Preemptions:
         nodes = self._nodes(now, unit.key, {member.pod.metadata.uid for member in unit.members})
         if unit.is_gang:
             return GangVictimSearch(self.state, self.demands, nodes, unit, now, self._refusal_of).run()
-        return VictimSearch(self.state, self.demands, nodes, unit.members[0], now, self._refusal_of).run()
+        return VictimSearch(self.state, self.demands, nodes, unit, now, self._refusal_of).run()
 
     def _nodes(self, now: Instant, key: str, uids: Collection[str]) -> PlannedNodes:
         """Return the nodes without what is held or kept for others than these pods."""
@@ -207,9 +204,11 @@ class Preemptions:
         budgets = BudgetsOfPods(self.state.budgets)
         for victim in sorted(victims, key=lambda pod: not budgets.of(pod.pod.metadata)):
             if not await self._holds_still(preemption):
-                self._end(preemption, PreemptionEnd.CHANGED)
+                self._end(preemption, PromiseEnd.CHANGED)
                 return
-            if not self.queue.is_here() or fate(self.state, preemption, self.clock().monotonic):
+            if not self.queue.is_here() or fate(
+                self.state, preemption.targets, preemption.deadline, self.clock().monotonic
+            ):
                 return  # the next round ends it
             newest = self.state.pods.get(victim.uid)
             if newest is None or not newest.is_alive:
@@ -229,7 +228,7 @@ class Preemptions:
             return True
         self._learn_refusal(pod, answer, why)
         if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not preemption.evicted:
-            self._end(preemption, PreemptionEnd.REFUSED)
+            self._end(preemption, PromiseEnd.REFUSED)
         preemption.not_before = self.clock().monotonic + RETRY_SECONDS
         return False
 
@@ -252,18 +251,19 @@ class Preemptions:
         if why not in (NoVictims.ROOM, NoVictims.NONE, NoVictims.ENDING):
             self.recorder.record(events.preempts_none(PodName.of_metadata(metadata), str(why)))
 
-    def _end(self, preemption: DevicePreemption, end: PreemptionEnd) -> None:
+    def _end(self, preemption: DevicePreemption, end: PromiseEnd) -> None:
         """Follow a preemption no longer."""
         now = self.clock().monotonic
         del self.under_way[preemption.key]
-        withdraw(self.state, preemption, end, now)
+        if end is not PromiseEnd.SERVED:
+            take_back(self.state, preemption.targets, now)
         self.metrics.count(events.PREEMPTIONS, end)
         pod = _words(preemption.targets[0].pod)
         log.info("a preemption has ended", pod=pod, outcome=str(end), evicted=len(preemption.evicted))
-        if preemption.evicted and end in (PreemptionEnd.SERVED, PreemptionEnd.ELSEWHERE):
+        if preemption.evicted and end in (PromiseEnd.SERVED, PromiseEnd.ELSEWHERE):
             for uid in preemption.uids:
                 self.turns.got_place(uid, now)
-        if end in (PreemptionEnd.SERVED, PreemptionEnd.GONE):
+        if end in (PromiseEnd.SERVED, PromiseEnd.GONE):
             return
         self.turns.in_vain(preemption.targets[0].pod.metadata.uid, now)
         if event := events.given_up(preemption, end):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 from typing import Final
 
-from extender.features.dra.preempting import DevicePreemption, PreemptionEnd
+from extender.features.dra.preempting import DevicePreemption
 from extender.kubernetes.events import Event, PodName
 from extender.kubernetes.eviction import EvictionOutcome
+from extender.planning.promises import PromiseEnd
 from extender.telemetry.metrics import Declaration, SeriesKind
 
 BEGUN: Final = "begun"
@@ -16,7 +17,7 @@ PREEMPTIONS: Final = Declaration(
     "Preemptions for pods with ResourceClaims: `begun`, and what became of them.",
     SeriesKind.COUNTER,
     labels=("outcome",),
-    values=tuple(product((BEGUN, *PreemptionEnd))),
+    values=tuple(product((BEGUN, *PromiseEnd))),
 )
 VICTIMS: Final = Declaration(
     "gputopo_dra_victims",
@@ -32,10 +33,10 @@ NOT_PREEMPTED: Final = "GPUPodPreemptsNone"
 NAMED: Final = 3
 """Nodes, in a sentence."""
 _WHY: Final = {
-    PreemptionEnd.DEADLINE: "its victims have not ended in time",
-    PreemptionEnd.CHANGED: "it has changed, or its place or a victim has",
-    PreemptionEnd.REFUSED: "a victim may not be evicted",
-    PreemptionEnd.STOOD_BY: "another replica of the extender plans now",
+    PromiseEnd.DEADLINE: "its victims have not ended in time",
+    PromiseEnd.CHANGED: "it has changed, or its place or a victim has",
+    PromiseEnd.REFUSED: "a victim may not be evicted",
+    PromiseEnd.STOOD_BY: "another replica of the extender plans now",
 }
 """Of preemptions that the waiting pod outlives without a place."""
 
@@ -67,7 +68,7 @@ def preempts_none(pod: PodName, why: str) -> Event:
     return Event(pod, NOT_PREEMPTED, f"no pod is preempted for it: {why}", "Normal")
 
 
-def given_up(preemption: DevicePreemption, end: PreemptionEnd) -> Event | None:
+def given_up(preemption: DevicePreemption, end: PromiseEnd) -> Event | None:
     """Say why a preemption has ended in vain; `None` where it does not matter to the pod."""
     why = _WHY.get(end)
     return preempts_none(_waiting(preemption), why) if why else None

@@ -94,7 +94,7 @@ class VictimSearch:
         state: The cluster.
         demands: What pods request by claims.
         nodes: The nodes, without what is held for other pods.
-        waiting: The pod without room.
+        unit: The pod without room, as the planner takes it.
         now: This moment.
         refusal_of: Returns why the eviction of a pod was refused lately, by its UID; `None`: it was not.
 
@@ -103,19 +103,14 @@ class VictimSearch:
     state: ClusterState
     demands: Demands
     nodes: PlannedNodes
-    waiting: PendingPod
+    unit: Unit
     now: Instant
     refusal_of: Callable[[str], NoVictims | None] = lambda _: None
 
     @property
-    def unit(self) -> Unit:
-        """The waiting pod as the planner takes it."""
-        return Unit.alone(self.waiting)
-
-    @property
-    def own(self) -> int:
-        """Its priority."""
-        return priority_of(self.waiting.pod)
+    def waiting(self) -> PendingPod:
+        """The pod without room."""
+        return self.unit.members[0]
 
     def run(self) -> Search[DeviceVictims | NoVictims]:
         """Return the best victims, or why there are none."""
@@ -136,7 +131,7 @@ class VictimSearch:
                 continue
             leaving = tuple(held.pod.uid for held in view.holdings if is_leaving(held.pod, self.now))
             if leaving and (target := (yield from self._target(view, leaving, ()))):
-                is_first = all(comes_before(self.state, self.own, uid) for uid in leaving)
+                is_first = all(comes_before(self.state, self.unit.priority, uid) for uid in leaving)
                 return DeviceVictims(self.unit, (target,), (), leaving) if is_first else NoVictims.ENDING
             if node := self._node(view, leaving):
                 nodes.append(node)
@@ -172,7 +167,7 @@ class VictimSearch:
             kept = (taken[held.pod.uid] & wanted).bit_count()
             if held.pod.uid in leaving:
                 lacking -= kept
-            elif (priority := priority_of(held.pod.pod)) < self.own:
+            elif (priority := priority_of(held.pod.pod)) < self.unit.priority:
                 lower.append((priority, -kept))
         for count, (priority, gpus) in enumerate(sorted(lower), start=1):
             lacking += gpus
@@ -184,11 +179,11 @@ class VictimSearch:
         """Return the best victims of one node."""
         waiting, spared, why = self.waiting, set[str](), NoVictims.NONE
         for held in node.view.holdings:
-            if priority_of(held.pod.pod) >= self.own:
+            if priority_of(held.pod.pod) >= self.unit.priority:
                 continue
             refusal = refusal_for(held.pod, self.demands, budgets, self.refusal_of)
             why = refusal or why
-            if refusal or not may_end(self.state, self.demands, held.pod, self.own):
+            if refusal or not may_end(self.state, self.demands, held.pod, self.unit.priority):
                 spared.add(held.pod.uid)
             yield
         protection = Protection(self.state.indexes.groups, budgets)

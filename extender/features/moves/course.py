@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import chain
 
 from extender.cluster.caches.budgets import BudgetsOfPods
-from extender.cluster.candidates.holds import NOTHING, Held, Hold, Ranked
+from extender.cluster.candidates.holds import NOTHING, Held
 from extender.cluster.given_back import Holders, about_to_be_whole, given_back
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, owner_of, priority_of
@@ -26,28 +25,11 @@ from extender.kit.clock import Instant
 from extender.planning.leaving import Leaving
 from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.planned_nodes import NO_DEMAND, HostDemand
+from extender.planning.promises import PromiseEnd, firm_hold, promise, take_back
 from extender.planning.units import Assignment, Unit
 from extender.verbs.pod_context import PodContext
 from topology.errors import RequestError
 from topology.request.domains import GroupRequest
-
-
-class MoveEnd(StrEnum):
-    """What became of a plan."""
-
-    SERVED = "served"
-    """The waiting pods have their places."""
-    ELSEWHERE = "elsewhere"
-    """One of them has another place."""
-    GONE = "gone"
-    """One of them is gone."""
-    DEADLINE = "deadline"
-    CHANGED = "changed"
-    """A waiting pod, its place, or that of a moved pod, is not what it was."""
-    REFUSED = "refused"
-    """A pod may not be evicted: a budget or a right is missing."""
-    STOOD_BY = "stood-by"
-    """Another replica plans now."""
 
 
 @dataclass(slots=True)
@@ -79,9 +61,14 @@ class RoomPlan:
         return self.unit.key
 
     @property
+    def targets(self) -> tuple[Assignment, ...]:
+        """What the waiting pods are to get."""
+        return self.plan.targets
+
+    @property
     def first(self) -> ObjectMeta:
         """The waiting pod, or the first member of the gang."""
-        return self.plan.targets[0].pod.metadata
+        return self.targets[0].pod.metadata
 
     @property
     def name(self) -> str:
@@ -91,7 +78,7 @@ class RoomPlan:
     @property
     def uids(self) -> frozenset[str]:
         """Of the waiting pods."""
-        return frozenset(target.pod.metadata.uid for target in self.plan.targets)
+        return frozenset(target.pod.metadata.uid for target in self.targets)
 
     @property
     def to_move(self) -> Iterator[tuple[Pod, str]]:
@@ -127,19 +114,17 @@ class RoomPlan:
 def reserve(state: ClusterState, room: RoomPlan) -> None:
     """Hold the targets for the waiting pods, and the new places for no pod yet."""
     room.protected = {moved.uid for moved, _ in room.plan.moves if state.budgets.of(moved.wanted.pod.metadata)}
-    for target in room.plan.targets:
-        state.holds.put(target.pod.metadata.uid, _hold(target, room.deadline))
+    promise(state, room.targets, room.deadline)
     for moved, place in room.plan.moves:
-        state.holds.put(room.key_of(moved), _hold(place, room.deadline))
+        state.holds.put(room.key_of(moved), firm_hold(place, room.deadline))
 
 
-def withdraw(state: ClusterState, room: RoomPlan, end: MoveEnd, now: float) -> None:
+def withdraw(state: ClusterState, room: RoomPlan, end: PromiseEnd, now: float) -> None:
     """Hold nothing more for a plan that has ended, but for the new places of pods that may have been evicted."""
-    for target in room.plan.targets:
-        if end is not MoveEnd.SERVED and _has_target(state, target, now):
-            state.holds.release(target.pod.metadata.uid)
+    if end is not PromiseEnd.SERVED:
+        take_back(state, room.targets, now)
     for moved, _ in room.plan.moves:
-        if moved.uid not in room.tried or end is MoveEnd.STOOD_BY:
+        if moved.uid not in room.tried or end is PromiseEnd.STOOD_BY:
             state.holds.release(room.key_of(moved))
 
 
@@ -182,19 +167,6 @@ def learn_of_evictions(state: ClusterState, room: RoomPlan) -> list[MovablePod]:
     return left
 
 
-def fate(state: ClusterState, room: RoomPlan, now: float) -> MoveEnd | None:
-    """Return what became of a plan, `None` while it goes on."""
-    ends = {_fate_of(state, target, now) for target in room.plan.targets}
-    for end in (MoveEnd.GONE, MoveEnd.ELSEWHERE):
-        if end in ends:
-            return end
-    if ends == {MoveEnd.SERVED}:
-        return MoveEnd.SERVED
-    if now >= room.deadline:
-        return MoveEnd.DEADLINE
-    return MoveEnd.CHANGED if MoveEnd.CHANGED in ends else None
-
-
 def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
     """Return the pods that are to be evicted yet, those with budgets first: only these are likely to be refused.
 
@@ -204,7 +176,7 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
     pods = (state.pods.get(moved.uid) for moved, _ in room.plan.moves if moved.uid not in room.evicted)
     alive = [pod for pod in pods if pod is not None and pod.is_alive]
 
-    wanted = {target.node for target in room.plan.targets}
+    wanted = {target.node for target in room.targets}
 
     def rank(pod: GpuPod) -> tuple[bool, bool, bool]:
         together = {moved.uid for moved in room.together(pod.uid)}
@@ -215,9 +187,9 @@ def still_to_move(state: ClusterState, room: RoomPlan) -> list[GpuPod]:
 
 def may_still_move(state: ClusterState, room: RoomPlan, pods: Iterable[GpuPod], now: Instant, jobs: Jobs) -> bool:
     """Whether nothing forbids to evict these pods of a plan, and they and the waiting pods request what they did."""
-    if not all(_still_asks(state, target, room.unit.group, now) for target in room.plan.targets):
+    if not all(_still_asks(state, target, room.unit.group, now) for target in room.targets):
         return False
-    priority = min(priority_of(target.pod) for target in room.plan.targets)
+    priority = min(priority_of(target.pod) for target in room.targets)
     before = {moved.uid: moved for moved, _ in room.plan.moves}
     again, budgets, holders = list[MovablePod](), BudgetsOfPods(state.budgets), Holders()
     for pod in pods:
@@ -245,7 +217,7 @@ def _is_complete(state: ClusterState, room: RoomPlan, planned: MovablePod) -> bo
 def places_left(state: ClusterState, room: RoomPlan, now: float) -> tuple[Assignment, ...]:
     """Return what is promised and nobody has taken yet: the targets, and new places without a successor."""
     held = state.holds.places(now)
-    return *room.plan.targets, *(place for moved, place in room.plan.moves if room.key_of(moved) in held)
+    return *room.targets, *(place for moved, place in room.plan.moves if room.key_of(moved) in held)
 
 
 def leaving(state: ClusterState, room: RoomPlan) -> Iterator[Leaving]:
@@ -279,18 +251,6 @@ def _waiting_siblings(state: ClusterState, pod: GpuPod) -> Iterator[str]:
             yield uid
 
 
-def _fate_of(state: ClusterState, target: Assignment, now: float) -> MoveEnd | None:
-    """Return what became of a waiting pod, `None` while its target is held for it."""
-    uid = target.pod.metadata.uid
-    pod = state.pods.get(uid)
-    if pod is None or not pod.is_alive:
-        return MoveEnd.GONE
-    places = {pod.node or pod.directed_to} - {None} or {*state.claimed_on(uid)}
-    if places:
-        return MoveEnd.SERVED if places == {target.node} else MoveEnd.ELSEWHERE
-    return None if pod.awaits_plan and _has_target(state, target, now) else MoveEnd.CHANGED
-
-
 def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | None, now: Instant) -> bool:
     """Whether the newest version of a waiting pod may go to its target, and asks for what the plan gives it."""
     waiting, view = state.pods.get(target.pod.metadata.uid), state.views.get(target.node)
@@ -310,12 +270,3 @@ def _still_asks(state: ClusterState, target: Assignment, group: GroupRequest | N
 def _is_same_but_for_numbers(group: GroupRequest | None, planned: GroupRequest) -> bool:
     """Whether both ask the same; size and least size may differ, because not every member states them."""
     return group is not None and replace(group, size=None, least=None) == replace(planned, size=None, least=None)
-
-
-def _has_target(state: ClusterState, target: Assignment, now: float) -> bool:
-    return state.holds.of(target.pod.metadata.uid, target.node, now) == target.held
-
-
-def _hold(place: Assignment, deadline: float) -> Hold:
-    ranked = (Ranked(place.node, place.placement),)
-    return replace(Hold.of(place.node, place.placement, place.request, deadline, ranked), is_firm=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from extender.features.moves.course import MoveEnd
 from extender.kubernetes.events import Event, PodName
 from extender.kubernetes.evictor import EVICTED
 from extender.planning.moves import MovablePod, MovePlan
+from extender.planning.promises import PromiseEnd
 from extender.planning.units import Assignment
 from topology.request.gpu_request import GpuRequest
 
 WAITS: Final = "GPUPodWaitsForMoves"
 GIVEN_UP: Final = "GPUPodMovesGivenUp"
 _WHY: Final = {
-    MoveEnd.DEADLINE: "it took too long",
-    MoveEnd.CHANGED: "it has changed, or a pod that moves has, or their places are not free any more",
-    MoveEnd.REFUSED: "a pod may not be evicted",
-    MoveEnd.STOOD_BY: "another replica of the extender plans now",
+    PromiseEnd.DEADLINE: "it took too long",
+    PromiseEnd.CHANGED: "it has changed, or a pod that moves has, or their places are not free any more",
+    PromiseEnd.REFUSED: "a pod may not be evicted",
+    PromiseEnd.STOOD_BY: "another replica of the extender plans now",
 }
 """Of plans that the waiting pod outlives without a place."""
 
@@ -38,7 +38,7 @@ def moved(pod: PodName, waiting: PodName, move: MovablePod, place: Assignment) -
     return Event(pod, EVICTED, f"{why}; {reserved}", "Normal")
 
 
-def given_up(pod: PodName, end: MoveEnd) -> Event | None:
+def given_up(pod: PodName, end: PromiseEnd) -> Event | None:
     """Say why no more pods move for a pod; `None` where it does not matter to it any more."""
     why = _WHY.get(end)
     return Event(pod, GIVEN_UP, f"no more pods move for it: {why}", "Normal", end) if why else None

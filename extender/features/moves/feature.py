@@ -21,10 +21,8 @@ from extender.core.queue_outlook import QueueOutlook
 from extender.features.moves import events
 from extender.features.moves.candidates import WaitingTurns
 from extender.features.moves.course import (
-    MoveEnd,
     RoomPlan,
     bequeath,
-    fate,
     learn_of_evictions,
     leaving,
     may_still_move,
@@ -56,6 +54,7 @@ from extender.kubernetes.rest import Send
 from extender.planning.leaving import still_fits
 from extender.planning.moves import MovablePod, MovePlan
 from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.promises import PromiseEnd, fate
 from extender.planning.queue import nodes_without
 from extender.telemetry.metrics import Figures, Metrics
 
@@ -166,7 +165,7 @@ class Moves(Feature):
         for plan in [*self.plans]:
             for moved in learn_of_evictions(self.state, plan):
                 self._count(plan, moved)
-            if end := fate(self.state, plan, self.clock().monotonic):
+            if end := fate(self.state, plan.targets, plan.deadline, self.clock().monotonic):
                 self._end(plan, end)
             elif self.clock().monotonic >= plan.not_before:
                 await self._go_on(plan)
@@ -186,7 +185,7 @@ class Moves(Feature):
         self.record.is_read = False
         if self.plans or self._settling:
             for plan in [*self.plans]:
-                self._end(plan, MoveEnd.STOOD_BY)
+                self._end(plan, PromiseEnd.STOOD_BY)
             stand_by(self.state, self._settling, self.clock().monotonic)
             self._settling.clear()
 
@@ -231,20 +230,20 @@ class Moves(Feature):
         if not is_there:
             return  # the watch tells what has become of it, or the next round asks again
         if not (room.is_promised or await self._promise(room, pods)):
-            self._end(room, MoveEnd.REFUSED)
+            self._end(room, PromiseEnd.REFUSED)
             return
         recorded = await self._record(room, pods)
         if recorded is None:
             return
         holds_still, unit = await self._holds_still(room), await in_turns(self.queue.read_again(room.unit))
         now, pods = self.clock(), still_to_move(self.state, room)  # from here to the eviction nothing else happens
-        if not (pods and self.queue.is_here() and fate(self.state, room, now.monotonic) is None):
+        if not (pods and self.queue.is_here() and fate(self.state, room.targets, room.deadline, now.monotonic) is None):
             return  # the next round ends it
         if recorded.uid != pods[0].uid or now.monotonic - recorded.at > EVICTS_WITHIN_SECONDS:
             return  # the next round records the one that is to go
-        has_places = unit is None or unit.needed <= len(room.plan.targets)
+        has_places = unit is None or unit.needed <= len(room.targets)
         if not (holds_still and has_places and may_still_move(self.state, room, pods, now, self.jobs)):
-            self._end(room, MoveEnd.CHANGED)
+            self._end(room, PromiseEnd.CHANGED)
             return
         if unit is None:
             return  # a pod of the gang is missing, or the queue has a plan for it: the next rounds see which
@@ -285,7 +284,7 @@ class Moves(Feature):
             for moved in room.together(pods[0].uid):
                 self.limits.stayed(moved.uid)
         if not self._limits_allow(room, pods):  # others have moved pods since
-            self._end(room, MoveEnd.REFUSED)
+            self._end(room, PromiseEnd.REFUSED)
             return None
         at, receiver = self.clock().monotonic, room.first.namespace
         together = [moved for moved in room.together(pods[0].uid) if moved.uid not in room.evicted]
@@ -322,7 +321,7 @@ class Moves(Feature):
         if answer is not EvictionOutcome.FAILED:  # else nobody knows whether it was evicted
             revoke(self.state, room, pod)
         if answer in (EvictionOutcome.BUDGET, EvictionOutcome.REFUSED) and not room.evicted:
-            self._end(room, MoveEnd.REFUSED)
+            self._end(room, PromiseEnd.REFUSED)
             return
         room.not_before = self.clock().monotonic + RETRY_SECONDS
 
@@ -349,7 +348,7 @@ class Moves(Feature):
         places, gone = places_left(self.state, room, now.monotonic), [*leaving(self.state, room)]
         return await in_turns(still_fits(nodes, places, gone))
 
-    def _end(self, room: RoomPlan, end: MoveEnd) -> None:
+    def _end(self, room: RoomPlan, end: PromiseEnd) -> None:
         now = self.clock().monotonic
         for uid in {moved.uid for moved, _ in room.plan.moves} - room.tried:
             self.limits.stayed(uid)
@@ -358,7 +357,7 @@ class Moves(Feature):
         self._settling.append(room)
         self.metrics.count(PLANS, end)
         log.info("a plan to move pods has ended", pod=room.name, outcome=str(end), evicted=len(room.evicted))
-        if end is MoveEnd.SERVED:
+        if end is PromiseEnd.SERVED:
             self.metrics.count(GAIN, amount=room.gain_gpu_seconds)
             self.turns.came_true(room.first)
             return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Final
 
-from extender.features.moves.course import MoveEnd
 from extender.kubernetes.eviction import EvictionOutcome
+from extender.planning.promises import PromiseEnd
 from extender.telemetry.metrics import Declaration, SeriesKind, read_gauges
 
 BEGUN: Final = "begun"
@@ -15,7 +15,7 @@ PLANS: Final = Declaration(
     "Plans to make room for a pod: `begun`, and what became of them.",
     SeriesKind.COUNTER,
     labels=("outcome",),
-    values=tuple(product((BEGUN, *MoveEnd))),
+    values=tuple(product((BEGUN, *PromiseEnd))),
 )
 MOVES: Final = Declaration(
     "gputopo_moves",

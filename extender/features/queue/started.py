@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from extender.binding.intents import Done, Nominate, OpenGate, Refused, Step
 from extender.binding.planned_claims import PlannedPod, claim_planned, planned_record, take_claims_back
-from extender.cluster.candidates.holds import NOTHING, Held, Hold, Ranked
+from extender.cluster.candidates.holds import NOTHING, Held, Hold
 from extender.cluster.objects.constraints import is_plain, may_go
 from extender.cluster.objects.gpu_pods import GpuPod, read_group
 from extender.cluster.objects.kinds import Pod
@@ -30,6 +30,7 @@ from extender.features.queue.begun import has_open_member
 from extender.features.queue.fate import Fate
 from extender.features.queue.reserved import held_for_others
 from extender.planning.planner import Start
+from extender.planning.promises import firm_hold
 from extender.planning.units import Assignment
 from topology.effort import Search
 from topology.placement.verdict import Placement
@@ -389,9 +390,7 @@ class StartedUnits:
         if assignment.request.is_share and self.state.claimed_on(assignment.pod.metadata.uid):
             self.state.holds.release(assignment.pod.metadata.uid)
             return
-        ranked = (Ranked(assignment.node, assignment.placement),)
-        hold = Hold.of(assignment.node, assignment.placement, assignment.request, now + self.life_seconds, ranked)
-        self.state.holds.put(assignment.pod.metadata.uid, replace(hold, is_firm=True))
+        self.state.holds.put(assignment.pod.metadata.uid, firm_hold(assignment, now + self.life_seconds))
 
 
 def _requires(request: GpuRequest) -> bool:

@@ -16,7 +16,7 @@ from extender.features.dra.victims import OVERDUE_SECONDS, DeviceVictims, NoVict
 from extender.kit.clock import Instant
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.queue import NodesOfCluster, on_their_way
-from extender.planning.units import PendingPod
+from extender.planning.units import PendingPod, Unit
 from extender.verbs.pod_context import PodContext
 from tests.extender.features.dra.claim_site import CLAIMS
 from tests.extender.features.dra.preemption_site import GPUS, PreemptionSite
@@ -32,7 +32,7 @@ def search(site: PreemptionSite, name: str, after_seconds: float = 0.0) -> Devic
     nodes = PlannedNodes(NodesOfCluster(planner.state), on_their_way(planner.state, now))
     away = tuple(context.away(planner.state))
     wanted = PendingPod(pod.pod, context.request, away, context.fallbacks, context.accepted_devices)
-    return finish(VictimSearch(planner.state, planner.dra.demands, nodes, wanted, now).run())
+    return finish(VictimSearch(planner.state, planner.dra.demands, nodes, Unit.alone(wanted), now).run())
 
 
 def victims(site: PreemptionSite, gpus: int = GPUS, priority: int = 100, **more: str) -> set[str] | NoVictims:
