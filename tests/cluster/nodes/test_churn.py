@@ -109,6 +109,7 @@ EXPLAINED = {
     "refused by our plugin": "FailedPrecondition",
     "the plugin died while it was asked": "code = Unavailable",
     "the plugin died, and another one registered while it was asked": "code = Canceled",
+    "the plugin died after its devices were chosen, and before it was asked": "has been stopped",
 }
 """What a kubelet may say when it turns a pod away after a kill, and what it means."""
 
