@@ -45,7 +45,10 @@ class GputopoWithPlanner(Gputopo):
     def pending(self, jobs: Iterable[Job]) -> list[PendingPod]:
         """Return these jobs of one pod each as the planner reads them; `lets` knows them until the next call."""
         self._planned = {uid_of(job, 0): job for job in jobs}
-        return [PendingPod(_pod(uid, job), self.request(job.pods[0], job)) for uid, job in self._planned.items()]
+        return [self._pending_of(uid, job) for uid, job in self._planned.items()]
+
+    def _pending_of(self, uid: str, job: Job) -> PendingPod:
+        return PendingPod(_pod(uid, job), self.request(job.pods[0], job))
 
 
 def _pod(uid: str, job: Job) -> kinds.Pod:
