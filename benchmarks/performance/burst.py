@@ -47,7 +47,7 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
 async def create_pods(
     api: ApiClient, pods: int, made_by: Callable[..., Json] = gpu_pod, per_second: float = 0.0, **spec: Any
 ) -> dict[str, float]:
-    """Return when each was created, as we heard of it.
+    """Return when the request was sent that creates each; its answer may come after the pod is bound.
 
     `made_by` makes a pod from its name, its number of GPUs and `spec`, which adds to that of each. With `per_second` they come
     in equal intervals.
@@ -57,8 +57,8 @@ async def create_pods(
     async def create_one(number: int) -> None:
         if per_second:
             await asyncio.sleep(began + number / per_second - time.perf_counter())
-        await create(api, made_by(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
         created[f"pod-{number}"] = time.perf_counter()
+        await create(api, made_by(f"pod-{number}", POD_SIZES[number % len(POD_SIZES)], **spec))
 
     await for_all(range(pods), create_one, CREATED_AT_ONCE)
     return created

@@ -114,7 +114,7 @@ def test_gpus_of_a_container_whose_claim_was_removed_by_force_go_to_no_pod(
     node_cluster.delete("stray")
     wait_running(node_cluster, "three")
     assert node.held()["three", "main"] == held
-    assert node_cluster.extender.metric("gpus_used_without_claim") == 0
+    eventually(lambda: node_cluster.extender.metric("gpus_used_without_claim") == 0)
 
 
 @pytest.fixture
