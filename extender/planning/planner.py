@@ -123,15 +123,16 @@ class _InVain:
 
     failures: Counter[str] = field(default_factory=Counter)
     """By namespace."""
-    _kinds: set[tuple[bool, Hashable]] = field(default_factory=set)
-    """Each with whether its units might have GPUs that are kept."""
+    _kinds: dict[Hashable, bool] = field(default_factory=dict)
+    """Kind → whether its units had no room although they might have had GPUs that are kept."""
 
     def has(self, kind: Hashable | None, *, enters: bool) -> bool:
-        return kind is not None and not self._kinds.isdisjoint({(True, kind), (enters, kind)})
+        could_enter = None if kind is None else self._kinds.get(kind)
+        return could_enter is not None and (could_enter or not enters)
 
     def add(self, kind: Hashable | None, *, enters: bool) -> None:
         if kind is not None:
-            self._kinds.add((enters, kind))
+            self._kinds[kind] = enters or self._kinds.get(kind, False)
 
 
 def _started(
