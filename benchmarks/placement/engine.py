@@ -157,7 +157,7 @@ class _Run:
             served.extend(room)
             return bool(room)
 
-        for job, placed in self._plans.place_queue([*self._waiting]) if self._plans else ():
+        for job, placed in self._plans.place_queue([*self._waiting], now) if self._plans else ():
             served.append(self._begin(job, placed, now))
             self._waiting.remove(job)
         in_order = self._discipline is Discipline.BLOCK

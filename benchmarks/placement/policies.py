@@ -29,7 +29,7 @@ from benchmarks.placement.jobs import PodSize
 from benchmarks.placement.policy import NodeThenGpus, PlacementPolicy, PolicyFactory
 from benchmarks.placement.product import Gputopo, GputopoObserve
 from benchmarks.placement.product_moves import GputopoMoves
-from benchmarks.placement.product_queue import GputopoAsOne
+from benchmarks.placement.product_queue import GputopoAsOne, GputopoQueue
 from benchmarks.placement.scoring import TieBreak
 from topology.value.score import Weights
 
@@ -38,9 +38,9 @@ PRODUCT: Final = "gputopo"
 `gputopo-told` starts from how often each size of pod comes, as FGD does, and not from a prior; all learn as they go.
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
 NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
-`gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-moves` moves up to two
-running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work again; so
-with `kai-consolidation-5m` and `repacking-5m`."""
+`gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-queue`: all pods wait
+in the queue, and gangs start whole. `gputopo-moves` moves up to two running pods for one that finds no place. With
+`gputopo-moves-5m` each of them does up to five minutes of its work again; so with `kai-consolidation-5m` and `repacking-5m`."""
 
 MOVING: Final = tuple(
     f"{base}{cost}" for base in (f"{PRODUCT}-moves", "kai-consolidation", "repacking") for cost in ("", "-5m", "-30m")
@@ -122,12 +122,14 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
     form = _product_form(name)
     weights = _weights(form, pods)
     required, shared = form["required"] is not None, any(pod.shares for pod in pods)
-    if shared and (form["observe"] or form["as_one"] or form["moves"]):
+    if shared and (form["observe"] or form["as_one"] or form["queue"] or form["moves"]):
         raise UnknownPolicy(f"{name}: it hands out whole GPUs, and pods of this workload share them")
     if form["observe"]:
         return lambda cluster, random: GputopoObserve(cluster, weights, random, required=required)
     if form["as_one"]:
         return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
+    if form["queue"]:
+        return lambda cluster, _: GputopoQueue(cluster, weights, required=required)
     if form["moves"]:
         restart_s = _restart_s(form, hour_s)
         return lambda cluster, _: GputopoMoves(cluster, weights, restart_s, hour_s, required=required)
@@ -138,7 +140,7 @@ _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _MINUTES = r"(?:-(?P<minutes>[0-9]{1,4})m)?"
 _MOVING = re.compile(f"(?P<base>kai-consolidation|repacking){_MINUTES}")
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<moves>-moves{_MINUTES}))?"
+    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<queue>-queue)|(?P<moves>-moves{_MINUTES}))?"
     rf"(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 

@@ -35,7 +35,7 @@ class PlacementPolicy(Protocol):
 class PlansQueues(Protocol):
     """A policy that plans for jobs together."""
 
-    def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
+    def place_queue(self, jobs: Sequence[Job], now_s: float) -> Iterator[tuple[Job, Placed]]:
         """Yield those of the waiting jobs that go somewhere now, and where; each is taken before the next one is asked for."""
         ...
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import MadeRoom, Move, RunningJob
 from benchmarks.placement.product import uid_of
@@ -15,7 +15,6 @@ from benchmarks.placement.product_with_planner import GputopoWithPlanner
 from extender.cluster.candidates.holds import Held
 from extender.planning.moves import MOST_MOVES, MovablePod, plan_moves
 from extender.planning.planned_nodes import PlannedNodes
-from extender.planning.units import Assignment
 from topology.effort import finish
 from topology.value.score import Weights
 
@@ -57,10 +56,10 @@ class GputopoMoves(GputopoWithPlanner):
         if plan is None:
             return None
         moves = (
-            Move(single[pod.wanted.pod.metadata.uid], (self._allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
+            Move(single[pod.wanted.pod.metadata.uid], (self.allotment(place),), pod.cost_gpu_seconds / pod.wanted.gpus)
             for pod, place in plan.moves
         )
-        return MadeRoom((self._allotment(plan.targets[0]),), tuple(moves))
+        return MadeRoom((self.allotment(plan.targets[0]),), tuple(moves))
 
     def _promising(self, job: Job, running: Iterable[RunningJob]) -> Iterable[RunningJob]:
         """Return smaller jobs of nodes that could have enough free GPUs; the planner would find nothing on the others."""
@@ -72,7 +71,3 @@ class GputopoMoves(GputopoWithPlanner):
             largest = sorted((candidate.job.gpus for candidate in others), reverse=True)[:MOST_MOVES]
             if self.cluster.nodes[node].free_gpus + sum(largest) >= job.gpus:
                 yield from others
-
-    def _allotment(self, place: Assignment) -> Allotment:
-        size = self._planned[place.pod.metadata.uid].pods[0]
-        return Allotment(self._by_name[place.node].index, place.placement.gpus, size)

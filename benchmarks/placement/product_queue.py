@@ -1,33 +1,41 @@
-"""The product where queues are planned ahead: its own plan of the next pods, and one pod after the other for the rest.
-
-Jobs of several pods are groups, which are not planned ahead. What the plan does not look at may refuse a job: it goes the plain
-way then, as a nomination that does not come true.
-"""
+"""The product where jobs are planned together: one queue planned ahead, or one that every job waits in until it starts whole."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from benchmarks.placement.cluster import Allotment, Cluster
+from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
 from benchmarks.placement.product import uid_of
 from benchmarks.placement.product_with_planner import GputopoWithPlanner
+from extender.cluster.candidates.holds import Held
+from extender.features.queue.reservation_turns import ReservationTurns
+from extender.features.queue.settings import QueueSettings
 from extender.features.steering.feature import BATCH
 from extender.planning.plan import plan_queue
-from extender.planning.units import PendingPod
+from extender.planning.planned_nodes import PlannedNodes
+from extender.planning.planner import PlanContext, QueuePlan, plan_units
+from extender.planning.reservations import Running
+from extender.planning.units import PendingPod, Unit
+from topology.effort import finish
+from topology.request.domains import GroupRequest
 from topology.value.score import Weights
 
 
 class GputopoAsOne(GputopoWithPlanner):
-    """The extender with `steerQueues`, before a scheduler that follows every nomination."""
+    """The extender with `steerQueues`, before a scheduler that follows every nomination.
+
+    Jobs of several pods are groups, which are not planned ahead. What the plan does not look at may refuse a job: it goes
+    the plain way then, as a nomination that does not come true.
+    """
 
     def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
         super().__init__(cluster, weights, required=required)
         self._pending_pods = dict[str, PendingPod]()
         """UID → what the planner reads of a job that has been planned and has not ended."""
 
-    def place_queue(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Placed]]:
+    def place_queue(self, jobs: Sequence[Job], now_s: float) -> Iterator[tuple[Job, Placed]]:
         """Plan the next jobs of the queue, again and again until its end."""
         alone = [job for job in jobs if len(job.pods) == 1 and job.gpus]
         in_vain = set[Hashable]()  # room only shrinks, so more pods of such a kind find none, either
@@ -42,17 +50,81 @@ class GputopoAsOne(GputopoWithPlanner):
             assigned = {assignment.pod.metadata.uid for assignment in plan}
             in_vain.update(pod.kind for pod in wanted if pod.pod.metadata.uid not in assigned)
             for assignment in plan:
-                job, node = self._planned[assignment.pod.metadata.uid], self._by_name[assignment.node]
-                if node.fits(job.pods[0]):
+                job, size = self._planned[assignment.pod.metadata.uid]
+                if self._by_name[assignment.node].fits(size):
                     self._meet(job, running=True)
-                    yield job, (Allotment(node.index, self.gpus_on(node, assignment.placement), job.pods[0]),)
+                    yield job, (self.allotment(assignment),)
 
     def ended(self, job: Job) -> None:
         """Take note that a job is gone."""
         super().ended(job)
         self._pending_pods.pop(uid_of(job, 0), None)
 
-    def _pending_of(self, uid: str, job: Job) -> PendingPod:
+    def _pending_of(self, uid: str) -> PendingPod:
         if uid not in self._pending_pods:
-            self._pending_pods[uid] = super()._pending_of(uid, job)
+            self._pending_pods[uid] = super()._pending_of(uid)
         return self._pending_pods[uid]
+
+
+class GputopoQueue(GputopoWithPlanner):
+    """The extender's queue: all jobs of one namespace, oldest first, gangs whole, and GPUs kept for the first of them."""
+
+    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
+        super().__init__(cluster, weights, required=required)
+        self._units = dict[int, Unit]()
+        """Number → a job that has been planned and has not ended."""
+        self._running = dict[int, tuple[Running, ...]]()
+        self._turns = ReservationTurns(QueueSettings().reservation)
+        self._is_due = True
+        """Whether all have to be planned again: a job has ended since, or a gang has come that may keep GPUs."""
+
+    def place(self, job: Job) -> Placed | None:
+        """Place a job without GPUs; the gates of all others are opened by the queue alone."""
+        return None if job.gpus else super().place(job)
+
+    def place_queue(self, jobs: Sequence[Job], now_s: float) -> Iterator[tuple[Job, Placed]]:
+        """Plan all jobs where that is due, and else those that have just come, on what the last plan for all has left."""
+        waiting = {str(job.number): job for job in jobs if job.gpus}
+        newcomers = [job for job in waiting.values() if job.number not in self._units]
+        for job in newcomers:
+            self._meet(job, running=False)
+            self._units[job.number] = self._unit_of(job)
+        self._appraise()
+        plan = self._plan_all([*waiting.values()], now_s) if self._is_due else self._plan_newcomers(newcomers, now_s)
+        for start in plan.starts:
+            job, places = waiting[start.unit.key], start.assignments
+            self._running[job.number] = tuple(Running(place.node, Held(place.gpus), None) for place in places)
+            self._meet(job, running=True)
+            yield job, tuple(map(self.allotment, places))
+
+    def _plan_all(self, jobs: Sequence[Job], now_s: float) -> QueuePlan:
+        self._is_due = False
+        units = [self._units[job.number] for job in jobs]
+        running = [pod for pods in self._running.values() for pod in pods]
+        context = PlanContext(now_s, lambda _: self._locations, lambda: running, self._turns.at(now_s, units))
+        plan = finish(plan_units(PlannedNodes(self, {}), units, context))
+        self._turns.keep(plan.reservation, now_s)
+        return plan
+
+    def _plan_newcomers(self, jobs: Sequence[Job], now_s: float) -> QueuePlan:
+        units, kept = [self._units[job.number] for job in jobs], self._turns.reservation
+        context = PlanContext(now_s, lambda _: self._locations, may_reserve=lambda _: False, kept=kept)
+        plan = finish(plan_units(PlannedNodes(self, {}), units, context))
+        self._is_due = any(unit.is_gang and unit.key in plan.waits for unit in units)
+        return plan
+
+    def ended(self, job: Job) -> None:
+        """Take note that a job is gone."""
+        super().ended(job)
+        self._is_due = True
+        if self._units.pop(job.number, None):
+            del self._running[job.number]
+            for number in range(len(job.pods)):
+                del self._planned[uid_of(job, number)]
+
+    def _unit_of(self, job: Job) -> Unit:
+        uids = [uid_of(job, number) for number in range(len(job.pods))]
+        self._planned.update(zip(uids, ((job, size) for size in job.pods), strict=True))
+        members = tuple(self._pending_of(uid) for uid, size in zip(uids, job.pods, strict=True) if size.gpus)
+        group = GroupRequest("job", len(members)) if len(members) > 1 else None
+        return Unit(str(job.number), "default", 0, job.arrival_s, members, group=group)
