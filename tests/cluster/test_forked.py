@@ -81,10 +81,10 @@ def test_program_that_is_killed_is_gone(waiting: list[str], tmp_path: Path) -> N
         eventually(lambda: not runs(forked.pid))
 
 
-def test_program_can_be_killed_at_once(tmp_path: Path) -> None:
+def test_program_can_be_killed_at_once(waiting: list[str], tmp_path: Path) -> None:
     """Its process group is there when its owner hears of it."""
     for _ in range(10):
-        with running([str(PROGRAM), "--version"], tmp_path) as forked:
+        with running(waiting, tmp_path) as forked:
             os.killpg(forked.pid, signal.SIGKILL)
             assert forked.wait(60) == -signal.SIGKILL
 
