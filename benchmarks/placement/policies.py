@@ -39,8 +39,9 @@ PRODUCT: Final = "gputopo"
 `gputopo-required`: jobs that say `heavy` also require NVLink, where an empty machine has it, and wait for it. `gputopo-observe`:
 NVIDIA's device plugin chooses the GPUs on the node, and the node is chosen by what it is likely to choose.
 `gputopo-as-one`: queues are planned ahead as one, by what `extender.steerQueues` switches on. `gputopo-queue`: all pods wait
-in the queue, and gangs start whole. `gputopo-moves` moves up to two running pods for one that finds no place. With
-`gputopo-moves-5m` each of them does up to five minutes of its work again; so with `kai-consolidation-5m` and `repacking-5m`."""
+in the queue, and gangs start whole; with `gputopo-queue-expected` each pod states its expected duration. `gputopo-moves` moves
+up to two running pods for one that finds no place. With `gputopo-moves-5m` each of them does up to five minutes of its work
+again; so with `kai-consolidation-5m` and `repacking-5m`."""
 
 MOVING: Final = tuple(
     f"{base}{cost}" for base in (f"{PRODUCT}-moves", "kai-consolidation", "repacking") for cost in ("", "-5m", "-30m")
@@ -129,7 +130,8 @@ def policy_for_pods(name: str, pods: Sequence[PodSize], hour_s: float = 3600.0) 
     if form["as_one"]:
         return lambda cluster, _: GputopoAsOne(cluster, weights, required=required)
     if form["queue"]:
-        return lambda cluster, _: GputopoQueue(cluster, weights, required=required)
+        expected = form["expected"] is not None
+        return lambda cluster, _: GputopoQueue(cluster, weights, required=required, expected=expected)
     if form["moves"]:
         restart_s = _restart_s(form, hour_s)
         return lambda cluster, _: GputopoMoves(cluster, weights, restart_s, hour_s, required=required)
@@ -140,7 +142,7 @@ _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?"
 _MINUTES = r"(?:-(?P<minutes>[0-9]{1,4})m)?"
 _MOVING = re.compile(f"(?P<base>kai-consolidation|repacking){_MINUTES}")
 _PRODUCT_NAME = re.compile(
-    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<queue>-queue)|(?P<moves>-moves{_MINUTES}))?"
+    rf"{PRODUCT}(?:(?P<observe>-observe)|(?P<as_one>-as-one)|(?P<queue>-queue)(?P<expected>-expected)?|(?P<moves>-moves{_MINUTES}))?"
     rf"(?P<told>-told)?(?P<required>-required)?(?:@(?P<pods_to_come>{_NUMBER})(?::(?P<admission>{_NUMBER}))?)?"
 )
 

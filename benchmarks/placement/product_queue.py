@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
 
 from benchmarks.placement.cluster import Cluster
 from benchmarks.placement.jobs import Job
 from benchmarks.placement.policy import Placed
 from benchmarks.placement.product import uid_of
 from benchmarks.placement.product_with_planner import GputopoWithPlanner
-from extender.cluster.candidates.holds import Held
 from extender.features.queue.reservation_turns import ReservationTurns
 from extender.features.queue.settings import QueueSettings
 from extender.features.steering.feature import BATCH
@@ -17,10 +17,13 @@ from extender.planning.plan import plan_queue
 from extender.planning.planned_nodes import PlannedNodes
 from extender.planning.planner import PlanContext, QueuePlan, plan_units
 from extender.planning.reservations import Running
-from extender.planning.units import PendingPod, Unit
+from extender.planning.units import Assignment, PendingPod, Unit
 from topology.effort import finish
 from topology.request.domains import GroupRequest
 from topology.value.score import Weights
+
+STATED: Final = 1.5
+"""Times its best run time that owners say a job takes at most: links and a guess that is too long."""
 
 
 class GputopoAsOne(GputopoWithPlanner):
@@ -69,11 +72,21 @@ class GputopoAsOne(GputopoWithPlanner):
 class GputopoQueue(GputopoWithPlanner):
     """The extender's queue: all jobs of one namespace, oldest first, gangs whole, and GPUs kept for the first of them."""
 
-    def __init__(self, cluster: Cluster, weights: Weights = Weights(), *, required: bool = False) -> None:  # noqa: B008
+    def __init__(
+        self,
+        cluster: Cluster,
+        weights: Weights = Weights(),  # noqa: B008 - a frozen value
+        *,
+        required: bool = False,
+        expected: bool = False,
+    ) -> None:
+        """Start with an empty cluster; `expected`: owners state that a job runs for at most `STATED` times its best run time."""
         super().__init__(cluster, weights, required=required)
+        self._is_expected = expected
         self._units = dict[int, Unit]()
         """Number → a job that has been planned and has not ended."""
-        self._running = dict[int, tuple[Running, ...]]()
+        self._running = dict[int, tuple[float | None, tuple[Assignment, ...]]]()
+        """Number → when a job is expected to end, and where it runs."""
         self._turns = ReservationTurns(QueueSettings().reservation)
         self._is_due = True
         """Whether all have to be planned again: a job has ended since, or a gang has come that may keep GPUs."""
@@ -92,15 +105,20 @@ class GputopoQueue(GputopoWithPlanner):
         self._appraise()
         plan = self._plan_all([*waiting.values()], now_s) if self._is_due else self._plan_newcomers(newcomers, now_s)
         for start in plan.starts:
-            job, places = waiting[start.unit.key], start.assignments
-            self._running[job.number] = tuple(Running(place.node, Held(place.gpus), None) for place in places)
+            job, seconds = waiting[start.unit.key], start.unit.expected_seconds
+            self._running[job.number] = None if seconds is None else now_s + seconds, start.assignments
+            self._turns.started(start.unit)
             self._meet(job, running=True)
-            yield job, tuple(map(self.allotment, places))
+            yield job, tuple(map(self.allotment, start.assignments))
 
     def _plan_all(self, jobs: Sequence[Job], now_s: float) -> QueuePlan:
         self._is_due = False
         units = [self._units[job.number] for job in jobs]
-        running = [pod for pods in self._running.values() for pod in pods]
+        running = [
+            Running(place.node, place.held, None if end_s is None else max(end_s, now_s))
+            for end_s, places in self._running.values()
+            for place in places
+        ]
         context = PlanContext(now_s, lambda _: self._locations, lambda: running, self._turns.at(now_s, units))
         plan = finish(plan_units(PlannedNodes(self, {}), units, context))
         self._turns.keep(plan.reservation, now_s)
@@ -127,4 +145,5 @@ class GputopoQueue(GputopoWithPlanner):
         self._planned.update(zip(uids, ((job, size) for size in job.pods), strict=True))
         members = tuple(self._pending_of(uid) for uid, size in zip(uids, job.pods, strict=True) if size.gpus)
         group = GroupRequest("job", len(members)) if len(members) > 1 else None
-        return Unit(str(job.number), "default", 0, job.arrival_s, members, group=group)
+        seconds = STATED * job.service_s if self._is_expected else None
+        return Unit(str(job.number), "default", 0, job.arrival_s, members, group=group, expected_seconds=seconds)

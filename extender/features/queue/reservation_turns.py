@@ -28,7 +28,7 @@ class ReservationTurns:
     """For which gang GPUs are kept, for how long already, and who is passed over; all times are monotonic seconds."""
 
     seconds: float
-    """Time for which GPUs may be kept."""
+    """Time for which GPUs may be kept; 0: not at all."""
     reservation: Reservation | None = None
     _since: float = 0.0
     """When its owner's turn began."""
@@ -56,6 +56,8 @@ class ReservationTurns:
                     with_turn.add(unit.namespace)
 
         def may_keep_for(unit: Unit) -> bool:
+            if not self.seconds:
+                return False
             is_paused = not self._pauses.may_begin(unit.namespace, now) and len(namespaces) > 1
             has_turn = self._has_turn(unit, now) or unit.namespace not in with_turn
             return unit.key in gangs and has_turn and not is_paused

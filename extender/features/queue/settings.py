@@ -20,8 +20,8 @@ class QueueSettings(Section):
     """Whether pods that are not pinned are nominated: kube-scheduler tries the planned node first. Needs Kubernetes 1.35."""
     ahead: int = Field(default=256, ge=1)
     """Approximate maximum of pods that are planned and not bound yet. One gang may exceed it."""
-    reservation: Duration = Field(default=3600.0, ge=1)
-    """Time for which GPUs may be kept for a gang; then another one has its turn."""
+    reservation: Duration = Field(default=3600.0, ge=0)
+    """Time for which GPUs may be kept for a gang; then another one has its turn. With 0 none are kept."""
     evict: bool = True
     """Whether to evict half gangs, and pods whose planned node is gone. Needs the right to create `pods/eviction`."""
     condition: bool = True

@@ -124,12 +124,13 @@ def test_a_queue_is_planned_as_one_where_that_serves_more() -> None:
 
 
 def test_a_gang_in_the_queue_starts_whole_before_pods_that_came_later() -> None:
-    """Both machines are kept for it; without the queue the third job passes it, and the fourth one, too."""
-    waiting = [job(0, 8), job(1, 8, 8, arrival_s=1), job(2, 8, arrival_s=2), job(3, 1, arrival_s=11)]
+    """Both machines are kept for it; a pod passes it that ends before it starts, as far as pods say how long they run."""
+    waiting = [job(0, 8), job(1, 8, 8, arrival_s=1), job(2, 8, arrival_s=2, service_s=5), job(3, 1, arrival_s=11)]
     found = {}
-    for policy in ("gputopo", "gputopo-queue"):
+    for policy in ("gputopo", "gputopo-queue", "gputopo-queue-expected"):
         cluster = cluster_of("dgx-1v", "dgx-1v")
         chosen = policy_for_pods(policy, [])(cluster, Random(1))
-        found[policy] = starts([*simulate(waiting, cluster, chosen, Discipline.SKIP, lambda job, _: 10.0)])
-    assert found["gputopo"] == {0: 0.0, 2: 2.0, 3: 11.0, 1: 21.0}
+        found[policy] = starts([*simulate(waiting, cluster, chosen, Discipline.SKIP, lambda job, _: job.service_s)])
+    assert found["gputopo"] == {0: 0.0, 2: 2.0, 1: 10.0, 3: 20.0}
     assert found["gputopo-queue"] == {0: 0.0, 1: 10.0, 2: 20.0, 3: 20.0}
+    assert found["gputopo-queue-expected"] == {0: 0.0, 2: 2.0, 1: 10.0, 3: 20.0}
