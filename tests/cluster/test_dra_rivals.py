@@ -118,7 +118,7 @@ def test_no_device_is_used_by_a_planned_claim_and_by_one_of_nvidias_class(
     """kube-scheduler allocates claims of an exempt namespace, or there is no policy; the devices are just enough for all.
 
     How long kube-scheduler may be behind is a matter of the machine, so this is for a quiet one. Two claims may have had a
-    device for a moment. kube-scheduler takes it for free as soon as one of them gives it back, and may give it to another of its
+    device for a moment. kube-scheduler counts it as free as soon as one of them gives it back, and may give it to another of its
     own.
     """
     count = rounds(0, 200)
