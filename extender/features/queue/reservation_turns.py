@@ -47,6 +47,8 @@ class ReservationTurns:
 
     def at(self, now: float, units: Iterable[Unit]) -> Callable[[Unit], bool]:
         """Return whose turn it is among units that wait. Nobody is passed over without another one that comes instead."""
+        if not self.seconds:
+            return lambda _: False
         namespaces, gangs, with_turn = set[str](), set[str](), set[str]()
         for unit in units:
             namespaces.add(unit.namespace)
@@ -56,8 +58,6 @@ class ReservationTurns:
                     with_turn.add(unit.namespace)
 
         def may_keep_for(unit: Unit) -> bool:
-            if not self.seconds:
-                return False
             is_paused = not self._pauses.may_begin(unit.namespace, now) and len(namespaces) > 1
             has_turn = self._has_turn(unit, now) or unit.namespace not in with_turn
             return unit.key in gangs and has_turn and not is_paused

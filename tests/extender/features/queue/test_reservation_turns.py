@@ -48,12 +48,12 @@ def test_gangs_of_one_namespace_have_their_turns_one_after_the_other() -> None:
     assert set(kept) == {"a", "b"} and min(kept.count("a"), kept.count("b")) >= 2 * TURN / STEP
 
 
-@pytest.mark.slow
 def test_where_there_is_no_time_for_it_nothing_is_kept() -> None:
-    """An operator sets it to 0 where pods do not say how long they run, and their GPUs would wait in vain."""
+    """An operator sets it to 0 where pods do not state how long they run: kept GPUs would stay idle."""
     assert set(owners(ReservationTurns(0.0), [gang("a", 2, 2), gang("b", 2, 2)], 10 * TURN)) == {""}
 
 
+@pytest.mark.slow
 def test_a_namespace_with_many_gangs_does_not_keep_gpus_for_ever() -> None:
     """None of them ever starts. While a pod of another namespace waits, GPUs are kept for a quarter of the time at most."""
     many = [gang(f"g{number}", 2, 2, namespace="evil") for number in range(50)]
