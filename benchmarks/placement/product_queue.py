@@ -23,7 +23,7 @@ from topology.request.domains import GroupRequest
 from topology.value.score import Weights
 
 STATED: Final = 1.5
-"""Times its best run time that owners say a job takes at most: links and a guess that is too long."""
+"""Owners state so many times a job's best run time: links slow it down, and people overestimate."""
 
 
 class GputopoAsOne(GputopoWithPlanner):
@@ -70,7 +70,10 @@ class GputopoAsOne(GputopoWithPlanner):
 
 
 class GputopoQueue(GputopoWithPlanner):
-    """The extender's queue: all jobs of one namespace, oldest first, gangs whole, and GPUs kept for the first of them."""
+    """The extender's queue: all jobs of one namespace, oldest first, gangs whole, and GPUs kept for the first of them.
+
+    Where no job waits in this workload, there is no queue, and it does what the extender does without one.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class GputopoQueue(GputopoWithPlanner):
         required: bool = False,
         expected: bool = False,
     ) -> None:
-        """Start with an empty cluster; `expected`: owners state that a job runs for at most `STATED` times its best run time."""
+        """Start with an empty cluster; `expected`: each job states its expected duration, see `STATED`."""
         super().__init__(cluster, weights, required=required)
         self._is_expected = expected
         self._units = dict[int, Unit]()
@@ -92,8 +95,8 @@ class GputopoQueue(GputopoWithPlanner):
         """Whether all have to be planned again: a job has ended since, or a gang has come that may keep GPUs."""
 
     def place(self, job: Job) -> Placed | None:
-        """Place a job without GPUs; the gates of all others are opened by the queue alone."""
-        return None if job.gpus else super().place(job)
+        """Place a job that is not in the queue; the queue alone opens the gates of the others."""
+        return None if job.number in self._units else super().place(job)
 
     def place_queue(self, jobs: Sequence[Job], now_s: float) -> Iterator[tuple[Job, Placed]]:
         """Plan all jobs where that is due, and else those that have just come, on what the last plan for all has left."""
@@ -103,7 +106,8 @@ class GputopoQueue(GputopoWithPlanner):
             self._meet(job, running=False)
             self._units[job.number] = self._unit_of(job)
         self._appraise()
-        plan = self._plan_all([*waiting.values()], now_s) if self._is_due else self._plan_newcomers(newcomers, now_s)
+        units = [self._units[job.number] for job in (waiting.values() if self._is_due else newcomers)]
+        plan = self._plan_all(units, now_s) if self._is_due else self._plan_newcomers(units, now_s)
         for start in plan.starts:
             job, seconds = waiting[start.unit.key], start.unit.expected_seconds
             self._running[job.number] = None if seconds is None else now_s + seconds, start.assignments
@@ -111,9 +115,8 @@ class GputopoQueue(GputopoWithPlanner):
             self._meet(job, running=True)
             yield job, tuple(map(self.allotment, start.assignments))
 
-    def _plan_all(self, jobs: Sequence[Job], now_s: float) -> QueuePlan:
+    def _plan_all(self, units: Sequence[Unit], now_s: float) -> QueuePlan:
         self._is_due = False
-        units = [self._units[job.number] for job in jobs]
         running = [
             Running(place.node, place.held, None if end_s is None else max(end_s, now_s))
             for end_s, places in self._running.values()
@@ -124,8 +127,8 @@ class GputopoQueue(GputopoWithPlanner):
         self._turns.keep(plan.reservation, now_s)
         return plan
 
-    def _plan_newcomers(self, jobs: Sequence[Job], now_s: float) -> QueuePlan:
-        units, kept = [self._units[job.number] for job in jobs], self._turns.reservation
+    def _plan_newcomers(self, units: Sequence[Unit], now_s: float) -> QueuePlan:
+        kept = self._turns.reservation
         context = PlanContext(now_s, lambda _: self._locations, may_reserve=lambda _: False, kept=kept)
         plan = finish(plan_units(PlannedNodes(self, {}), units, context))
         self._is_due = any(unit.is_gang and unit.key in plan.waits for unit in units)

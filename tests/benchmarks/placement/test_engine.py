@@ -134,3 +134,9 @@ def test_a_gang_in_the_queue_starts_whole_before_pods_that_came_later() -> None:
     assert found["gputopo"] == {0: 0.0, 2: 2.0, 1: 10.0, 3: 20.0}
     assert found["gputopo-queue"] == {0: 0.0, 1: 10.0, 2: 20.0, 3: 20.0}
     assert found["gputopo-queue-expected"] == {0: 0.0, 2: 2.0, 1: 10.0, 3: 20.0}
+
+
+@pytest.mark.parametrize("discipline", [Discipline.REFUSE, Discipline.BLOCK])
+def test_where_no_job_is_planned_with_others_there_is_no_queue(discipline: Discipline) -> None:
+    """Each job is placed as it comes, as the extender does without a queue."""
+    assert starts(run(JOBS, discipline, "gputopo-queue")) == starts(run(JOBS, discipline, "gputopo")) != {}
