@@ -47,7 +47,7 @@ def spread(ratios: Sequence[float]) -> dict[str, float]:
 async def create_pods(
     api: ApiClient, pods: int, made_by: Callable[..., Json] = gpu_pod, per_second: float = 0.0, **spec: Any
 ) -> dict[str, float]:
-    """Return when the request was sent that creates each; its answer may come after the pod is bound.
+    """Return when the request for each was sent. A pod may be bound before its answer arrives.
 
     `made_by` makes a pod from its name, its number of GPUs and `spec`, which adds to that of each. With `per_second` they come
     in equal intervals.

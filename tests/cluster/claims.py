@@ -79,10 +79,10 @@ def allocated(api: Api) -> list[str]:
     return sorted(result["device"] for found in statuses if found for result in found["devices"]["results"])
 
 
-def ever_twice(claims: History, *, is_reserved: bool = False, of_one: str = "") -> set[tuple[str, str]]:
+def ever_twice(claims: History, *, is_reserved: bool = False, not_within: str = "") -> set[tuple[str, str]]:
     """Return the devices, with their pools, that two claims have ever had at one time.
 
-    `is_reserved`: both for pods. `of_one`: one of them in another namespace than this one.
+    `is_reserved`: both for pods. Two claims of the namespace `not_within` do not count.
     """
     held, twice = dict[str, tuple[str, set[tuple[str, str]]]](), set[tuple[str, str]]()
     for change in claims.changes():
@@ -93,7 +93,7 @@ def ever_twice(claims: History, *, is_reserved: bool = False, of_one: str = "") 
         if is_held and change["type"] != "DELETED":
             devices = {(result["pool"], result["device"]) for result in status["allocation"]["devices"]["results"]}
             for other, theirs in held.values():
-                if not namespace == other == of_one:
+                if not namespace == other == not_within:
                     twice |= devices & theirs
             held[uid] = namespace, devices
     return twice

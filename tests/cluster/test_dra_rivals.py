@@ -140,7 +140,7 @@ def test_no_device_is_used_by_a_planned_claim_and_by_one_of_nvidias_class(
                 cluster.api.post(f"/api/v1/namespaces/{THEIRS}/pods", of_nvidia(f"theirs{number}"))
                 cluster.api.post(PODS, claiming(f"ours{number}", 1))
             eventually(lambda: len(running(cluster)) == 2 * count, 180)
-        assert ever_twice(claims, is_reserved=True, of_one=THEIRS) == set()
+        assert ever_twice(claims, is_reserved=True, not_within=THEIRS) == set()
         theirs = len(ever_twice(claims, is_reserved=True))
         taken_back = cluster.extender.metric('dra_allocations_total{outcome="taken-back"}')
         figure(
