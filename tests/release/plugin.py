@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from filecmp import cmp
 from pathlib import Path
-from shutil import copyfile, copytree
+from shutil import copytree
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -138,12 +139,15 @@ def _install(folder: Path, platform: Platform, python: str) -> None:
 
 
 def _merge(one: Path, library: Path) -> None:
-    """Add what another Python needs; a file that two of them need and that differs would serve one of them wrongly."""
+    """Add what another Python needs; a file that two of them need and that differs would serve one of them wrongly.
+
+    Most files are the same for all of them: uv links each from its cache, so they need not be read.
+    """
 
     def add(source: str, target: str) -> None:
         if not Path(target).exists():
-            copyfile(source, target)
-        elif ".dist-info" not in target and not cmp(source, target, shallow=False):
+            os.link(source, target)
+        elif ".dist-info" not in target and not (Path(source).samefile(target) or cmp(source, target, shallow=False)):
             raise NoArchive(f"{Path(source).relative_to(one)} is not the same for all of Python {', '.join(PYTHONS)}")
 
     copytree(one, library, dirs_exist_ok=True, ignore=_unwanted, copy_function=add)
@@ -171,7 +175,7 @@ def _pack(folder: Path, archive: Path) -> None:
     with (
         archive.open("wb") as file,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, dereference=True) as tar,
     ):
         for each in sorted(folder.iterdir()):
             tar.add(each, each.name, filter=anonymous)
