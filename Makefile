@@ -55,7 +55,7 @@ test-slow: venv ## Run the tests that need a third of a second or more each
 	$(PYTEST) -n auto --dist worksteal -m "slow and not waits and not alone"
 
 # What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
-WAITING ?= 3
+WAITING ?= 4
 
 test-waits: venv ## Run the tests that start programs and wait for them
 	$(PYTEST) -n $(WAITING) --dist loadfile -m "waits and not alone"

@@ -50,11 +50,8 @@ FIRST = (
 )
 """What takes minutes in `make test-waits`: it begins first, or one worker would still run it while the others are idle."""
 
-_TOGETHER = {
-    "real nodes": ("tests/cluster/nodes/",),
-    "the image": ("tests/image/", "tests/installed/"),
-}
-"""Folders whose tests run in one process of `make test-waits`, one after the other."""
+_OF_THE_IMAGE = ("tests/image/", "tests/installed/")
+"""Folders whose tests run in one process of `make test-waits`: they share an image that takes minutes to build."""
 
 _FIGURES = pytest.StashKey[list[str]]()
 _MARKS = ("slow", "waits", "alone", "gpu", "cluster")
@@ -140,12 +137,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid} has marks that neither its file nor a conftest.py of its folders names")
 
 
-class _ByControlPlane(LoadFileScheduling):
-    """`--dist loadfile`, but files that share a control plane or an image go to one worker."""
+class _ByFileOrImage(LoadFileScheduling):
+    """`--dist loadfile`, but files that share an image go to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((scope for scope, folders in _TOGETHER.items() if file.startswith(folders)), file)
+        return "the image" if file.startswith(_OF_THE_IMAGE) else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -154,7 +151,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
-    return _ByControlPlane(config, log)
+    return _ByFileOrImage(config, log)
 
 
 @pytest.hookimpl(trylast=True)
