@@ -85,6 +85,13 @@ async def test_a_pod_that_fits_nowhere_is_a_clear_no(
     assert said in result.output
 
 
+@pytest.mark.parametrize("arguments", [(), ("--node", "n1")], ids=["no node", "its node"])
+async def test_of_a_placed_pod_nothing_is_missing_on_its_own_node(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Only of another node there is no verdict."""
+    result = await plugin(tmp_path, "why", "n1-occupant", *arguments, "-n", "default")
+    assert "on n1" in result.output and "no verdict" not in result.output
+
+
 @pytest.mark.slow
 async def test_the_extender_s_own_answer_is_shown_page_by_page(tmp_path: Path) -> None:
     """With 205 nodes, two pages; what it holds for another pod counts, which annotations do not tell."""

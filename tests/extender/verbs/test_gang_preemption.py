@@ -57,6 +57,13 @@ def test_a_pod_without_a_group_is_refused_as_ever() -> None:
     assert trial(state, [asked], "n1") == [[]]
 
 
+def test_a_group_that_needs_one_rack_may_begin_in_any() -> None:
+    """None of its pods is placed, and kube-scheduler tries all of them at once."""
+    gang = members(2, wants={keys.GROUP_AFFINITY: "required-rack", keys.GROUP_SIZE: "2"})
+    state = cluster(*full("n1", (0, ALL)), *full("n2", (0, ALL)), *gang)
+    assert trial(state, gang[:1], "n1", "n2") == [["n1"]]
+
+
 def test_a_group_of_the_same_priority_is_refused() -> None:
     gang = members(2, priority=0)
     state = cluster(*full("n1", (0, ALL)), *gang)
