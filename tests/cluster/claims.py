@@ -79,21 +79,17 @@ def allocated(api: Api) -> list[str]:
     return sorted(result["device"] for found in statuses if found for result in found["devices"]["results"])
 
 
-def ever_twice(claims: History, *, is_reserved: bool = False, not_within: str = "") -> set[tuple[str, str]]:
-    """Return the devices, with their pools, that two claims have ever had at one time.
-
-    `is_reserved`: both for pods. Two claims of the namespace `not_within` do not count.
-    """
-    held, twice = dict[str, tuple[str, set[tuple[str, str]]]](), set[tuple[str, str]]()
+def ever_twice(claims: History, *, is_reserved: bool = False) -> set[tuple[str, str]]:
+    """Return the devices, with their pools, that two claims have ever had at one time; `is_reserved`: both for pods."""
+    held, twice = dict[str, set[tuple[str, str]]](), set[tuple[str, str]]()
     for change in claims.changes():
         claim = change["object"]
-        uid, namespace, status = claim["metadata"]["uid"], claim["metadata"]["namespace"], claim.get("status", {})
+        uid, status = claim["metadata"]["uid"], claim.get("status", {})
         held.pop(uid, None)
         is_held = status.get("allocation") and (status.get("reservedFor") or not is_reserved)
         if is_held and change["type"] != "DELETED":
             devices = {(result["pool"], result["device"]) for result in status["allocation"]["devices"]["results"]}
-            for other, theirs in held.values():
-                if not namespace == other == not_within:
-                    twice |= devices & theirs
-            held[uid] = namespace, devices
+            for others in held.values():
+                twice |= devices & others
+            held[uid] = devices
     return twice

@@ -16,6 +16,7 @@ import pytest
 
 from extender.features.dra.preemption_events import NOT_PREEMPTED as PREEMPTS_NONE
 from extender.features.dra.preemption_events import PREEMPTED
+from extender.features.dra.taints import RULES, TAINT
 from extender.features.sick_gpus.events import SICK
 from tests.cluster.api import ApiError
 from tests.cluster.binaries import is_oldest
@@ -358,6 +359,33 @@ def test_the_extender_may_change_no_other_claims_and_none_that_is_used(cluster: 
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", nvidias(), dryRun="All")
         with pytest.raises(ApiError, match="dry run only"):
             extender.post(f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims", theirs)
+
+
+def test_the_extender_taints_single_devices_only(cluster: GpuCluster) -> None:
+    """RBAC lets it write any rule; one of another effect would end pods. It removes no rule of others."""
+    if "devicetaintrules" not in {kind["name"] for kind in cluster.api.get("/apis/resource.k8s.io/v1")["resources"]}:
+        pytest.skip("before Kubernetes 1.37 there are no DeviceTaintRules by default")
+
+    def rule(name: str, effect: str = "NoSchedule", key: str = TAINT, **selector: str) -> Json:
+        spec = {"deviceSelector": {"driver": "gpu.nvidia.com", **selector}, "taint": {"key": key, "effect": effect}}
+        return {"metadata": {"name": name}, "spec": spec}
+
+    device = {"pool": "a", "device": "gpu-0"}
+    cluster.api.post(RULES, rule("theirs", key="example.com/broken", **device))
+    with cluster.plane.service_account(NAMESPACE, EXTENDER) as extender:
+        extender.post(RULES, rule("ours", **device))
+        extender.delete(f"{RULES}/ours")
+        for refused in (
+            rule("evicts", "NoExecute", **device),
+            rule("another-key", key="example.com/broken", **device),
+            rule("a-whole-node", pool="a"),
+            rule("another-driver", driver="nic.example.com", **device),
+        ):
+            with pytest.raises(ApiError, match="only taints single devices"):
+                extender.post(RULES, refused)
+        with pytest.raises(ApiError, match="only taints single devices"):
+            extender.delete(f"{RULES}/theirs")
+    cluster.api.delete(f"{RULES}/theirs")
 
 
 def fall_sick(cluster: GpuCluster, node: str, uuids: Sequence[str]) -> None:

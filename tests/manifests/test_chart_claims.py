@@ -51,6 +51,7 @@ def test_the_extender_may_allocate_claims_and_create_them_in_its_namespace_alone
         (group, "resourceclaims/binding"): {"patch"},
         (group, "resourceslices"): {"list", "watch"},
         (group, "deviceclasses"): {"get", "list"},
+        (group, "devicetaintrules"): {"create", "delete", "list"},
         ("policy", "poddisruptionbudgets"): {"list", "watch"},
     }
     role = named(*CLAIMS)["Role", "gputopo-extender-claims"]
@@ -62,6 +63,7 @@ def test_beside_kube_scheduler_its_account_is_not_restricted() -> None:
     beside = named("extender.config.queue.enabled=true", DRA)
     assert ("ValidatingAdmissionPolicy", "gputopo-reserved-classes") in beside
     assert ("ValidatingAdmissionPolicy", "gputopo-extender-claims") not in beside
+    assert ("ValidatingAdmissionPolicy", "gputopo-extender-device-taints") not in beside
 
 
 @pytest.mark.parametrize(
@@ -79,4 +81,6 @@ def test_what_would_allocate_nothing_is_refused(settings: tuple[str, ...], advic
 
 
 def _is_of_claims(kind: str, name: str) -> bool:
-    return kind == "DeviceClass" or name.endswith(("-claims", "-claim-annotations", "-reserved-classes"))
+    return kind == "DeviceClass" or name.endswith(
+        ("-claims", "-claim-annotations", "-device-taints", "-reserved-classes")
+    )

@@ -16,6 +16,7 @@ commits. So it does not matter where a planner dies, how many there are, or how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -48,6 +49,7 @@ from extender.features.dra.caches import names_of_claims
 from extender.features.dra.demands import Demands
 from extender.features.dra.inventory import DeviceId, taken_by
 from extender.features.dra.requests import is_ours
+from extender.features.dra.taints import DeviceTaints
 from extender.features.dra.validate import InvalidAllocation, validate
 from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock
@@ -62,6 +64,8 @@ SETTLING_SECONDS: Final = 1.0
 """From when the watch shows an allocation until the gate is opened, where no policy keeps others from the same devices."""
 LONGEST_SETTLING_SECONDS: Final = 3.0
 """The same while claims of others wait that were there before: kube-scheduler may have chosen a device, and not written that."""
+OTHERS_COME_SECONDS: Final = 30.0
+"""Since a claim of others came: the next one may come, and get a device, between our last look and our write."""
 ATTEMPTS: Final = 3
 """To take one allocation back while others write to the claim."""
 
@@ -104,10 +108,14 @@ class Allocations:
     demands: Demands
     clock: Clock
     count: Callable[[AllocationOutcome], None]
+    taints: DeviceTaints | None = None
+    """`None`: kube-scheduler is not kept from any device."""
     _pending: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version that our last write has made."""
     _shown: Bounded[str, _Shown] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a pod → when its claims were first seen with what is planned."""
+    _others: tuple[int, float] = (0, -math.inf)
+    """How many claims of others had been heard of when the last one came, and when that was, in monotonic seconds."""
     _withdrawn: Bounded[str, str] = field(default_factory=lambda: Bounded(PENDING))
     """UID of a claim → the version whose allocation we have taken back, or may have."""
 
@@ -151,9 +159,15 @@ class Allocations:
             return True
         if unmarked := [claim for claim, _ in planned if claim.pod != pod.uid]:
             return (yield from self._mark_for(pod.uid, unmarked))
-        for claim, allocation in planned:
-            if not claim.status.allocation and not (yield from self._allocate(pod.pod, claim, allocation)):
+        unallocated = [(claim, allocation) for claim, allocation in planned if not claim.status.allocation]
+        devices = self._excluded(planned) if unallocated else []
+        if unallocated and not self._are_kept(devices):
+            return True
+        for claim, allocation in unallocated:
+            if not (yield from self._allocate(pod.pod, claim, allocation)):
                 return False
+        if self.taints:
+            self.taints.allocated(devices)
         return True
 
     def take_back(self, namespace: str, uid: str) -> Step[bool]:
@@ -246,6 +260,30 @@ class Allocations:
         least = 0.0 if self.demands.guard.policy_in_force else SETTLING_SECONDS
         seconds = LONGEST_SETTLING_SECONDS if claims.others_wait_since(shown.others_heard) else least
         return now - shown.since >= seconds
+
+    def _are_kept(self, devices: Sequence[DeviceId]) -> bool:
+        """Whether kube-scheduler has been kept from these devices for a while, where it may choose some and can be kept."""
+        taints = self.taints
+        if taints is None or not taints.are_served or not self._may_have_rivals():
+            return True
+        return taints.keep(devices) >= SETTLING_SECONDS
+
+    def _may_have_rivals(self) -> bool:
+        """Whether kube-scheduler may choose devices: there is no policy, or claims of others wait, or came lately."""
+        claims, now = self.demands.claims, self.clock().monotonic
+        if claims.others_heard != self._others[0]:
+            self._others = claims.others_heard, now
+        came_lately = now - self._others[1] < OTHERS_COME_SECONDS
+        return came_lately or not self.demands.guard.policy_in_force or claims.others_wait_since(claims.others_heard)
+
+    def _excluded(self, planned: _Planned) -> list[DeviceId]:
+        """Return the devices that nobody else may have while these claims have theirs."""
+        node = planned[0][1].node
+        inventory = self.demands.inventory(node)
+        uuids = {gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus}
+        excluded = self.state.views[node].silicon.excluded_by(uuids)
+        published = (*inventory.gpus.items(), *inventory.mig_devices.items())
+        return [device.id for uuid, device in published if uuid in excluded]
 
     def _allocate(self, pod: Pod, claim: ResourceClaim, allocation: ClaimAllocation) -> Step[bool]:
         demands, node = self.demands, allocation.node

@@ -123,7 +123,14 @@ class ClassSpec(msgspec.Struct, frozen=True, rename="camel"):
     config: list[ClassConfiguration] | None = None
 
 
+class ClassMeta(msgspec.Struct, frozen=True):
+    """Which DeviceClass of its name it is."""
+
+    uid: str = ""
+
+
 class DeviceClass(msgspec.Struct, frozen=True):
     """A DeviceClass, which is ours if it has one of our names."""
 
     spec: ClassSpec = ClassSpec()
+    metadata: ClassMeta = ClassMeta()

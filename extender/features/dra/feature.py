@@ -29,6 +29,7 @@ from extender.features.dra.preemption_events import PREEMPTIONS, VICTIMS
 from extender.features.dra.requests import is_ours, kept
 from extender.features.dra.selectors import load_library
 from extender.features.dra.settings import DraSettings
+from extender.features.dra.taints import DeviceTaints
 from extender.inspect.notes import PodNote
 from extender.kit.backoff import Backoff, Pauses
 from extender.kit.clock import Clock
@@ -46,7 +47,12 @@ ALLOCATIONS: Final = Declaration(
     labels=("outcome",),
     values=tuple(product(AllocationOutcome)),
 )
-GAUGES: Final = read_gauges({"dra_guarded": "1 if nothing keeps the extender from allocating ResourceClaims."})
+GAUGES: Final = read_gauges(
+    {
+        "dra_guarded": "1 if nothing keeps the extender from allocating ResourceClaims.",
+        "dra_tainted_devices": "DeviceTaintRules that keep kube-scheduler from planned devices.",
+    }
+)
 CHECK_SECONDS: Final = 60.0
 UNTIL_ALLOWED_SECONDS: Final = 1.0
 """Between two checks of policy and class while nothing is allocated."""
@@ -60,6 +66,8 @@ LET_GO_AT_ONCE: Final = 32
 """Claims, in one round."""
 ALLOWANCE_SECONDS: Final = 1.0
 """Between two allowances of all namespaces for selectors."""
+TAINTING_SECONDS: Final = 1.0
+"""Between two looks for devices that kube-scheduler need not be kept from any more."""
 TAKE_BACK: Final = Pauses(2.0, 60.0)
 """Between two attempts to take back the allocations of one pod."""
 
@@ -84,6 +92,7 @@ class Dra(Feature):
     reserved_classes: Sequence[str]
     demands: Demands = field(init=False)
     allocations: Allocations = field(init=False)
+    taints: DeviceTaints | None = None
     preemptions: Preemptions | None = None
     """`None`: no pod ends for another."""
     _unreserved: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -111,7 +120,7 @@ class Dra(Feature):
         slices = SliceCache()
         self.demands = Demands(self.state, self.guard, ClaimCache(self._claim_changed, self.reserved_classes), slices)
         count = partial(self.metrics.count, ALLOCATIONS)
-        self.allocations = Allocations(self.state, self.demands, self.clock, count)
+        self.allocations = Allocations(self.state, self.demands, self.clock, count, self.taints)
         self.openings.steps.append(self.allocations)
         self.driver.after_fence.append(self.allocations.withdraw)
         claims, claimed = self.state.claims, self.state.claimed
@@ -138,6 +147,7 @@ class Dra(Feature):
             settings.deadline,
             core.openings,
             settings.reserved_classes,
+            DeviceTaints(core.watching.api.send, core.clock, core.openings, guard.class_uid),
         )
         if settings.preemption:
             feature.preemptions = Preemptions(
@@ -159,14 +169,20 @@ class Dra(Feature):
         yield Round(name=f"{self.name}-marks", work=self.let_go_of_idle, every_seconds=DEADLINE_SECONDS)
         yield Round(name=f"{self.name}-selectors", work=self.renew_allowances, every_seconds=ALLOWANCE_SECONDS)
         yield Round(name=f"{self.name}-pods", work=self.read_again, every_seconds=DEADLINE_SECONDS, wake=self._wake)
+        if self.taints:
+            work, wake = self.taints.work, self.taints.wake
+            yield Round(name=f"{self.name}-taints", work=work, every_seconds=TAINTING_SECONDS, wake=wake)
         if self.preemptions:
             follow, search = self.preemptions.follow, self.preemptions.begin_next
             yield Round(name=f"{self.name}-preemption", work=follow, every_seconds=PREEMPTION_SECONDS)
             yield Round(name=f"{self.name}-preemption-search", work=search, every_seconds=PREEMPTION_SECONDS)
 
     def figures(self) -> Figures:
-        """Return whether claims are allocated."""
-        return {"dra_guarded": self.guard.obstacle is None}
+        """Return whether claims are allocated, and how many devices are tainted."""
+        return {
+            "dra_guarded": self.guard.obstacle is None,
+            "dra_tainted_devices": self.taints.count if self.taints else 0,
+        }
 
     def note(self, pod: GpuPod) -> PodNote | None:
         """Return for which pods it waits that end for it, or why none does."""

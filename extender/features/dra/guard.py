@@ -52,6 +52,10 @@ class DraGuard:
             return f"the policy that reserves NVIDIA's DeviceClasses is not known to be in force: {self._answer}"
         return None
 
+    def class_uid(self) -> str:
+        """Return the UID of our DeviceClass for GPUs, empty while it is not known."""
+        return self.classes[OUR_CLASS].metadata.uid if OUR_CLASS in self.classes else ""
+
     async def check(self) -> bool:
         """Read the classes and try the policy; returns whether anything has changed. No answer leaves what is known."""
         before = dict(self.classes), self.policy_in_force

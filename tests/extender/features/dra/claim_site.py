@@ -35,6 +35,7 @@ from extender.features.dra.claim_spec import (
 from extender.features.dra.feature import Dra
 from extender.features.dra.guard import DraGuard
 from extender.features.dra.inventory import consumption, read_inventory
+from extender.features.dra.taints import DeviceTaints
 from extender.features.queue.feature import Queue
 from extender.features.queue.settings import QueueSettings
 from extender.kit.keyed_locks import KeyedLocks
@@ -43,6 +44,7 @@ from extender.kubernetes.rest import Request
 from extender.telemetry.metrics import Metrics
 from tests.dra import Publish, read_slice, whole_gpus
 from tests.extender.features.dra.claim_objects import allocation_of, made_for, owner_of, request_for
+from tests.extender.features.dra.taint_rules import TaintRules
 from tests.extender.world import Crash, Replica, World
 from topology.annotations import keys
 from topology.formats.catalog import machine
@@ -67,7 +69,11 @@ class Planner:
         matching_nothing = DeviceClass(spec=ClassSpec([Selector(CelSelector(MATCHES_NOTHING))]))
         guard.classes = dict.fromkeys(OUR_CLASSES, matching_nothing)
         clock = self.replica.clock
-        self.dra = Dra(self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, self.openings, [DRIVER])
+        openings = self.openings
+        taints = DeviceTaints(site.rules.send, clock, openings) if site.rules else None
+        self.dra = Dra(
+            self.state, self.driver, clock, self.metrics, guard, DEADLINE_SECONDS, openings, [DRIVER], taints=taints
+        )
         self.queue = Queue(
             self.state,
             self.driver,
@@ -104,6 +110,8 @@ class Planner:
         """Do what one process does: rounds of the queue, of the claims, and of the reconciler."""
         self.replica.seconds = self.site.seconds
         for _ in range(3):
+            if self.dra.taints:
+                await self.dra.taints.work()
             self.catch_up(is_behind=is_behind)
             await self.dra.read_again()
             await self.queue.round()
@@ -122,10 +130,14 @@ class Planner:
 class ClaimSite:
     """Nodes of four GPUs, and one planner at a time."""
 
-    def __init__(self, nodes: int, random: Random, publish: Publish = whole_gpus) -> None:
+    def __init__(
+        self, nodes: int, random: Random, publish: Publish = whole_gpus, rules: TaintRules | None = None
+    ) -> None:
         self.names = [f"n{number}" for number in range(nodes)]
         self.world = World(*self.names, machine_name="dgx-a100", kinds=(CLAIMS,))
         self.random = random
+        self.rules = rules
+        """`None`: the API server knows no DeviceTaintRules."""
         self.seconds = 0.0
         self.deaths = self.undone = 0
         self.chaos = 0.0

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from extender.binding.intents import AllocateClaim, Intent, OpenGate, Reply
-from tests.extender.features.dra.claim_site import ClaimSite
+from extender.features.dra.allocations import AllocationOutcome
+from tests.extender.features.dra.claim_site import CLAIMS, ClaimSite
+from tests.extender.features.dra.taint_rules import TaintRules
 
 
 @pytest.mark.parametrize("is_fast", [False, True], ids=["watch after the reply", "watch before the reply"])
@@ -69,6 +71,48 @@ def test_nothing_waits_where_nobody_else_can_allocate() -> None:
     site.create_strangers("nic", "nic.example.com")
     site.create("a", 8)
     asyncio.run(site.tick())
+    assert opened(site) == site.names
+
+
+def test_kube_scheduler_is_kept_from_devices_before_they_are_allocated_where_it_may_choose_them() -> None:
+    """What it chose before it saw the taint is seen in time. So nothing has to be taken back, which it would take for free."""
+    site = ClaimSite(2, Random(0), rules=TaintRules())
+    site.create_strangers("theirs")
+    site.create("a", 8)
+    asyncio.run(site.tick())
+    assert site.rules
+    (node,) = {device.partition("/")[0] for device in site.rules.devices.values()}
+    assert len(site.rules.devices) == 8 and site.allocations() == {}
+    site.allocate_strangers("theirs", node, "gpu-3")
+    site.ticks(40)
+    assert opened(site) == [name for name in site.names if name != node]
+    assert site.planner.counted(AllocationOutcome.TAKEN_BACK) == 0
+    assert site.rules.devices == {}
+
+
+def test_kube_scheduler_is_kept_from_nothing_where_nobody_else_can_allocate() -> None:
+    """The policy is in force, and no older claim of NVIDIA's class waits."""
+    site = ClaimSite(1, Random(0), rules=TaintRules())
+    site.planner.dra.guard.policy_in_force = True
+    site.create("a", 8)
+    asyncio.run(site.tick())
+    assert opened(site) == site.names
+    assert site.rules and "POST" not in site.rules.requests
+
+
+def test_kube_scheduler_is_kept_from_devices_for_a_while_after_a_claim_of_nvidias_class_came() -> None:
+    """The next one may come between our last look and our write, though the policy is in force."""
+    site = ClaimSite(1, Random(0), rules=TaintRules())
+    site.planner.dra.guard.policy_in_force = True
+    site.create_strangers("theirs")
+    site.allocate_strangers("theirs", "elsewhere", "gpu-0")
+    site.ticks(1)
+    site.create_strangers("nvidias")
+    site.world.store.delete(CLAIMS, "default", "nvidias")
+    site.create("a", 8)
+    site.ticks(1)
+    assert site.rules and len(site.rules.devices) == 8
+    site.ticks(4)
     assert opened(site) == site.names
 
 
