@@ -13,7 +13,7 @@ import msgspec
 from extender.cluster.objects.kinds import ObjectMeta
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request, Send
+from extender.kubernetes.rest import UNREADABLE, Request, Send
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 
@@ -63,7 +63,7 @@ async def read_device_classes(send: Send) -> Mapping[str, str | None] | None:
     try:
         status, body = await send(Request("GET", PATH))
         classes = msgspec.json.decode(body, type=_DeviceClasses).items if status == 200 else []
-    except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (Unavailable, *UNREADABLE):
         return None
     if status not in (200, 404):  # 404: the API server knows of no DRA
         return None

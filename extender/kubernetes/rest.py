@@ -91,6 +91,8 @@ class Request:
         return self.method, resource, names[1] if len(names) > 1 else "one" if names else "all"
 
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a body raises."""
 Send = Callable[[Request], Awaitable[tuple[int, bytes]]]
 """Sends a request and returns status and body; raises `Unavailable` without an answer."""
 
@@ -289,7 +291,7 @@ def words_of(status: int, body: bytes) -> str:
     """
     try:
         words = _decode_status(body).message
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         is_text = body.isascii() and not body.startswith((b"<", b"{", b"["))
         words = body[:_MAX_WORDS].decode() if is_text else ""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in words[:_MAX_WORDS]).split())

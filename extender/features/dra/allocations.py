@@ -55,6 +55,7 @@ from extender.kit.bounded import Bounded
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
 from topology.errors import RequestError
+from topology.node.silicon import Excluded
 
 PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 """kube-scheduler's finalizer; a controller removes it when the claim is deallocated."""
@@ -160,7 +161,7 @@ class Allocations:
         if unmarked := [claim for claim, _ in planned if claim.pod != pod.uid]:
             return (yield from self._mark_for(pod.uid, unmarked))
         unallocated = [(claim, allocation) for claim, allocation in planned if not claim.status.allocation]
-        devices = self._excluded(planned) if unallocated else []
+        devices = self._excluded_devices(planned) if unallocated and self.taints else []
         if unallocated and not self._are_kept(devices):
             return True
         for claim, allocation in unallocated:
@@ -238,11 +239,9 @@ class Allocations:
 
         Before the watch shows our allocation, it has shown all that were written before. So of two, one is seen here.
         """
-        node = planned[0][1].node
+        node, excluded = self._excluded(planned)
         devices = self.state.claims.on(node, parts=self.demands.inventory(node).parts)
         own = {claim.name for claim, _ in planned}
-        uuids = {gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus}
-        excluded = self.state.views[node].silicon.excluded_by(uuids)
         holders = {claim for held, claims in devices.held.items() if held in excluded for claim in claims}
         return (holders | {claim for claim, _ in devices.unmatched}) - own
 
@@ -276,12 +275,16 @@ class Allocations:
         came_lately = now - self._others[1] < OTHERS_COME_SECONDS
         return came_lately or not self.demands.guard.policy_in_force or claims.others_wait_since(claims.others_heard)
 
-    def _excluded(self, planned: _Planned) -> list[DeviceId]:
-        """Return the devices that nobody else may have while these claims have theirs."""
+    def _excluded(self, planned: _Planned) -> tuple[str, Excluded]:
+        """Return the node, and what nobody else may have there while these claims have their devices."""
         node = planned[0][1].node
-        inventory = self.demands.inventory(node)
         uuids = {gpu.uuid for _, allocation in planned for _, gpu in allocation.gpus}
-        excluded = self.state.views[node].silicon.excluded_by(uuids)
+        return node, self.state.views[node].silicon.excluded_by(uuids)
+
+    def _excluded_devices(self, planned: _Planned) -> list[DeviceId]:
+        """Return the published devices among these."""
+        node, excluded = self._excluded(planned)
+        inventory = self.demands.inventory(node)
         published = (*inventory.gpus.items(), *inventory.mig_devices.items())
         return [device.id for uuid, device in published if uuid in excluded]
 

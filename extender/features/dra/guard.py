@@ -14,14 +14,13 @@ from extender.cluster.objects.devices import DRIVER
 from extender.features.dra.claim_spec import MATCHES_NOTHING, OUR_CLASS, OUR_CLASSES, DeviceClass
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
+from extender.kubernetes.rest import FIELD_MANAGER, UNREADABLE, Request, Send, words_of
 
 RESERVED: Final = f"this DeviceClass is reserved, use {OUR_CLASS}"
 """What the policy says when it refuses a claim; other policies may refuse it, too."""
 _REFUSALS: Final = (403, 422)
 _CLASSES_PATH: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 _decode_class = msgspec.json.Decoder(DeviceClass).decode
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +72,7 @@ class DraGuard:
         if status == 200:
             try:
                 self.classes[name] = _decode_class(body)
-            except _UNREADABLE:  # it may say what we do not know
+            except UNREADABLE:  # it may say what we do not know
                 self.classes.pop(name, None)
         elif status in (403, 404):
             self.classes.pop(name, None)

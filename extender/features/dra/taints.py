@@ -26,7 +26,7 @@ from extender.features.dra.inventory import DeviceId
 from extender.kit.clock import Clock
 from extender.kit.plain_structlog import structlog
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import FIELD_MANAGER, Request, Send, words_of
+from extender.kubernetes.rest import FIELD_MANAGER, UNREADABLE, Request, Send, words_of
 from topology.annotations import keys
 
 RULES: Final = "/apis/resource.k8s.io/v1/devicetaintrules"
@@ -50,7 +50,6 @@ _EXISTS: Final = 409
 _GONE: Final = 404
 _NO_RULES: Final = (403, 404, 422)
 """Before Kubernetes 1.37, without the right, or where something refuses them."""
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 log = structlog.get_logger(__name__)
 
@@ -189,7 +188,7 @@ class DeviceTaints:
         self._list_at = now + LISTING_SECONDS
         try:
             names = frozenset(rule.metadata.name for rule in _decode_rules(answer).items) if status == 200 else None
-        except _UNREADABLE:
+        except UNREADABLE:
             names = None
         self._are_known = names is not None
         if names and self.openings.are_here():

@@ -10,7 +10,7 @@ import msgspec
 from extender.features.moves.jobs import TO_READ, JobName, Jobs, KubernetesJob
 from extender.kit.clock import Instant
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import Request, Send
+from extender.kubernetes.rest import UNREADABLE, Request, Send
 
 READ_AT_ONCE: Final = 8
 """After one search."""
@@ -31,5 +31,5 @@ async def _read(send: Send, name: JobName) -> KubernetesJob | None:
     try:
         status, body = await send(Request("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}"))
         return _decode(body) if status == 200 else None
-    except (Unavailable, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (Unavailable, *UNREADABLE):
         return None

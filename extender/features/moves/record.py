@@ -18,7 +18,7 @@ from extender.features.moves.limits import MoveLimits, RecordedMove
 from extender.kit.clock import Clock, Instant
 from extender.kubernetes.lease import path_of_lease
 from extender.kubernetes.reflector import Unavailable
-from extender.kubernetes.rest import MERGE_PATCH, Request, Send, managed
+from extender.kubernetes.rest import MERGE_PATCH, UNREADABLE, Request, Send, managed
 from topology.annotations import keys
 
 EVICTS_WITHIN_SECONDS: Final = 30.0
@@ -128,7 +128,7 @@ class MoveRecord:
             raise MoveRecordRefused(f"{where}: HTTP {status}")
         try:
             return _decode_lease(body).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise MoveRecordRefused(f"{where}: {error}") from None
 
     @property
