@@ -86,19 +86,22 @@ class Fleet:
         self.fixed: set[str] = set()
         """ReplicaSets whose pods may not be evicted: their owners do not say so, or their budgets forbid it."""
         self.cluster.join(*fleet({"hgx-h100": NODES}))
-        names = [self._replica_set(number) for number in range(NODES * GPUS_OF_NODE * 2 // 3)]
-        eventually(lambda: len(self.waiting()) + len(self.pods()) == len(names) and len(self.free()) == 0, 300)
-        self._left = {*names}
+        self._left = {self._replica_set(number) for number in range(NODES * GPUS_OF_NODE * 2 // 3)}
         """ReplicaSets that are to have a pod."""
-        for name in {*names} - {*self.pods()}:
-            self._remove(name)
-        # One that still waits would take GPUs that become free, and leave them a moment later.
-        eventually(lambda: not self.waiting(), 120)
+        # A pod that moved for another one returns later, and would take a GPU that becomes free below.
+        eventually(lambda: self._all_run() and cluster.extender.metric("move_plans_under_way") == 0, 300)
+        assert not self.free()
         for node in [f"hgx-h100-{number}" for number in range(NODES)]:
             self._fragment(node, self.random.randint(1, 3))
-        eventually(lambda: not self.leaving() and self.pods().keys() == self._left and not self.waiting(), 120)
+        eventually(self._all_run, 120)
         assert len(self.free()) == NODES
         self.before = self.pods()
+
+    def _all_run(self) -> bool:
+        """Whether each ReplicaSet that is to have a pod has one, which runs, and there is no other pod."""
+        pods = self.cluster.api.list(PODS)
+        stay = all(_runs(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
+        return stay and Counter(pod["metadata"]["labels"]["app"] for pod in pods) == Counter(self._left)
 
     def _replica_set(self, number: int) -> str:
         """Create one with a pod of one or two GPUs, which the queue places."""
