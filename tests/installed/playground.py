@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.cluster.nodes import programs
 from tests.cluster.nodes.namespaces import why_not
 from tests.cluster.nodes.network import why_no_network
-from tests.cluster.nodes.node import Parts
+from tests.cluster.nodes.node import GpuNode, Parts
+from tests.cluster.polling import eventually
 from tests.image import kept
 from tests.image.building import IMAGE
 from tests.installed.cluster import Cluster, Programs, running
@@ -16,6 +18,7 @@ from tests.installed.release import Release
 from tests.manifests.helm import executable
 from tests.manifests.rendered import NAMESPACE
 from tests.nvml.library import FakeNvml, has_compiler
+from topology.annotations import keys
 
 MACHINES = {"h100": "hgx_h100", "islands": "two_islands", "l40s": "pcie_l40s"}
 
@@ -37,9 +40,17 @@ class NodesUnavailable(Exception):
 def real(kubernetes: Path) -> Iterator[Cluster]:
     """Run the playground on real nodes for the length of a `with` block."""
     with bare(kubernetes, MACHINES) as cluster:
-        print("installing the chart, and waiting until its pods are ready", flush=True)
+        print("installing the chart, and waiting until the nodes offer their GPUs", flush=True)
         Release(cluster.plane, {"agent.mode": "enforce"}).install()
+        # A pod that comes before the second node would get GPUs of the only one that the next pod fits on.
+        for node in cluster.nodes:
+            eventually(partial(_offers_its_gpus, node), 60)
         yield cluster
+
+
+def _offers_its_gpus(node: GpuNode) -> bool:
+    topology = node.object()["metadata"].get("annotations", {}).get(keys.TOPOLOGY)
+    return bool(topology) and node.allocatable() == len(node.machine.uuids)
 
 
 @contextmanager
