@@ -8,14 +8,14 @@ import pytest
 
 from benchmarks.performance.waiting_gangs import GANGS
 from tests.cluster.binaries import is_oldest
-from tests.cluster.component import LITTLE_GARBAGE_COLLECTION
+from tests.cluster.component import GO_SETTINGS
 from tests.invoking import run
 
 
 @pytest.fixture(autouse=True)
-def little_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+def cheap_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure is judged here, only that there is one."""
-    for name, value in LITTLE_GARBAGE_COLLECTION.items():
+    for name, value in GO_SETTINGS.items():
         monkeypatch.setenv(name, value)
 
 
