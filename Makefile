@@ -51,11 +51,14 @@ test: venv ## Run the tests that need neither Kubernetes nor a third of a second
 
 test-all: test test-slow test-waits test-alone ## Run everything that this machine can run, a tier after the other, as CI does
 
+# Some of them wait for a clock, or for processes of their own.
+WORKERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+
 test-slow: venv ## Run the tests that need a third of a second or more each
-	$(PYTEST) -n auto --dist worksteal -m "slow and not waits and not alone"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "slow and not waits and not alone"
 
 # What waits for programs leaves the cores to others; what starts a control plane stays on it, a file at a time.
-WAITING ?= 4
+WAITING ?= 5
 
 test-waits: venv ## Run the tests that start programs and wait for them
 	$(PYTEST) -n $(WAITING) --dist loadfile -m "waits and not alone"

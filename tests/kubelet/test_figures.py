@@ -31,8 +31,6 @@ from tests.nvml.library import FakeNvml, machine
 from topology.annotations.keys import LEDGER
 from topology.annotations.records import Claim, Ledger, encode_ledger
 
-pytestmark = pytest.mark.alone
-
 OTHERS = 50
 MIB = 1 << 20
 """In KiB, as /proc counts."""
@@ -69,6 +67,7 @@ def store_with_node(annotations: Mapping[str, str] = MappingProxyType({})) -> Ob
     return store
 
 
+@pytest.mark.alone
 async def test_answers_to_the_kubelet(
     tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
 ) -> None:
@@ -95,6 +94,7 @@ async def test_answers_to_the_kubelet(
     assert p99_both <= slack * 100
 
 
+@pytest.mark.alone
 async def test_answers_about_a_thousand_share_devices(
     tmp_path: Path, pytestconfig: pytest.Config, figure: Callable[[str], None]
 ) -> None:
@@ -142,6 +142,7 @@ def ledger() -> str:
     return encode_ledger(Ledger(1, tuple(claims)))
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
 async def test_at_rest(
     tmp_path: Path, mode: str, fake_nvml: FakeNvml, pytestconfig: pytest.Config, figure: Callable[[str], None]
