@@ -28,7 +28,7 @@ START_LIMIT_SECONDS = 180.0
 _SECONDS_TO_DIE = 60.0
 """From a SIGKILL to the end of a program and its supervisor."""
 GO_SETTINGS = {"GOGC": "800", "GOMEMLIMIT": "2GiB", "GOMAXPROCS": "1"}
-"""For programs in Go. By default, a quarter of their CPU time goes into garbage collection, and a fifth into threads."""
+"""For programs in Go. By default, a quarter of their CPU time goes into garbage collection, and a fifth into waking threads."""
 
 
 _running: set[Component] = set()

@@ -87,7 +87,7 @@ class Containerd(ContainerRuntime):
     ) -> None:
         self._state, self._images = state / "containerd", images
         self._unpacked = state.parent.with_name("images")
-        """What the first node with further images has made of them; it takes ten times as long as to copy it."""
+        """What the first node with further images has made of them, and the others copy."""
         self._state.mkdir()
         conflists = self._state / "cni"
         conflists.mkdir()
